@@ -1,0 +1,5 @@
+//! Decides about replicas: how many there should be, and which action brings the fleet closer.
+//!
+//! Pure: it takes what was observed and returns a plan. It has no clock, no IO, no locks, no threads.
+
+pub mod config;

@@ -1,0 +1,53 @@
+//! What the control loop needs of whoever serves the requests. The gateway implements it over its pools; a test
+//! implements it over nothing.
+
+use futures_util::future::BoxFuture;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Capacity;
+
+/// One deployment as its requests see it. Phases live here: the gateway probes replicas and knows when one is
+/// Ready or Failed; the control loop announces what it ordered, drained and stopped.
+pub trait Fleet: Send + Sync {
+    /// The demand and every replica that is not gone, as of now.
+    fn observe(&self) -> Observation;
+
+    /// Resolves when an evaluation should not wait for the next tick: a request waits and nothing is ready (Q3),
+    /// a replica became ready or failed, or a draining replica became idle.
+    fn pressed(&self) -> BoxFuture<'_, ()>;
+
+    /// Tells the gateway what happened to a replica.
+    fn announce(&self, id: ReplicaId, change: Change);
+}
+
+/// What can happen to a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was ordered: phase Provisioning.
+    Ordered {
+        /// Its size.
+        capacity: Capacity,
+    },
+    /// Its engine has an address that is proven to be its own: phase Starting; the gateway begins to probe it.
+    /// Also announced for an adopted replica.
+    Up {
+        /// Base URL of the engine, without a trailing slash: `http://127.0.0.1:4711`.
+        url: String,
+        /// Its size.
+        capacity: Capacity,
+    },
+    /// No new request goes there (C5).
+    Drain,
+    /// Load came back; it takes requests again (C5).
+    Undrain,
+    /// Its start failed. It is forgotten; waiters learn `why` if nothing else is on its way.
+    StartFailed {
+        /// What the engine said, for people.
+        why: String,
+    },
+    /// It is stopped, or it died. It is forgotten; its conversations are rehomed (R5).
+    Gone {
+        /// Why, for people.
+        why: String,
+    },
+}

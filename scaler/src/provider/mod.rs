@@ -1,0 +1,105 @@
+//! What starts and stops replicas. One contract for every provider (SPEC 8): no orphan, no duplicate, nothing foreign
+//! touched; identity survives a restart of the gateway.
+
+use futures_util::future::BoxFuture;
+use thiserror::Error;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Capacity;
+
+/// A source of replicas for one deployment.
+pub trait Provider: Send + Sync {
+    /// The word used in configuration and status: `static`, `process`, …
+    fn kind(&self) -> &'static str;
+
+    /// Every replica that this provider runs for the deployment, in order of id: those it started, and those that an
+    /// earlier run of the gateway started and that still live (adopted). One that has exited is listed until
+    /// [`Provider::stop`] is called for it.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Instance>, ProviderError>>;
+
+    /// Starts replica `id`, an id never used before. Ends as soon as the start is under way; [`Provider::list`] tells
+    /// how it goes on. An `Err` leaves nothing behind.
+    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>>;
+
+    /// Stops replica `id` and everything that it started: first politely, then by force. Ends when nothing of it is
+    /// left. An unknown id is fine.
+    fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>>;
+
+    /// Resolves when [`Provider::list`] may answer differently: an engine listens, an engine has exited.
+    fn changed(&self) -> BoxFuture<'_, ()>;
+
+    /// The size of the next replica that [`Provider::start`] would make.
+    fn capacity(&self) -> Capacity {
+        Capacity::ONE
+    }
+
+    /// The lowest id that was never used, also counting ids of earlier runs.
+    fn next_id(&self) -> ReplicaId;
+}
+
+/// One replica as its provider sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Which one.
+    pub id: ReplicaId,
+    /// Its size.
+    pub capacity: Capacity,
+    /// How it is.
+    pub state: InstanceState,
+}
+
+/// How a replica is, as far as its provider can tell. Whether the model is loaded is for the gateway's probe to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// No machine, process or address yet; `why` says what it waits for.
+    Pending {
+        /// For people.
+        why: String,
+    },
+    /// It listens at `url`, and that address is proven to be its own.
+    Up {
+        /// Base URL without a trailing slash.
+        url: String,
+    },
+    /// It has ended by itself.
+    Exited {
+        /// Exit code or signal, for people.
+        how: String,
+        /// The last lines that it printed, oldest first.
+        output: Vec<String>,
+    },
+}
+
+/// Why a provider could not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProviderError {
+    /// The replica could not be started at all.
+    #[error("cannot start replica {id}: {why}")]
+    Start {
+        /// Which one.
+        id: ReplicaId,
+        /// What was tried and what came of it.
+        why: String,
+    },
+    /// The replica could not be stopped.
+    #[error("cannot stop replica {id}: {why}")]
+    Stop {
+        /// Which one.
+        id: ReplicaId,
+        /// What was tried and what came of it.
+        why: String,
+    },
+    /// The provider itself does not answer or its records cannot be read. The fleet is held as it is.
+    #[error("provider {kind} does not answer: {why}")]
+    Unavailable {
+        /// Its kind.
+        kind: &'static str,
+        /// What was tried and what came of it.
+        why: String,
+    },
+    /// This provider never starts or stops anything.
+    #[error("provider {kind} has a fixed fleet")]
+    Fixed {
+        /// Its kind.
+        kind: &'static str,
+    },
+}

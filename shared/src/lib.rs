@@ -1,0 +1,13 @@
+//! The vocabulary of Tidegate: what the cores, the drivers and the simulator call things.
+//!
+//! Nothing here decides and nothing here acts. The rule ids in the docs (A1, H4, R3, …) are those of the
+//! specification that ARCHITECTURE.md summarises.
+
+pub mod decision;
+pub mod demand;
+pub mod id;
+pub mod names;
+pub mod problem;
+pub mod replica;
+pub mod request;
+pub mod time;

@@ -1,0 +1,71 @@
+//! The names that the outside sees: headers and Prometheus metrics, each written once.
+
+/// Header names (H5, R1, Q2). All lower case, as HTTP/2 wants them.
+pub mod header {
+    /// Identifies a request; taken from the client or made.
+    pub const REQUEST_ID: &str = "x-request-id";
+    /// The replica that answered, by its public name.
+    pub const REPLICA: &str = "x-tidegate-replica";
+    /// How the request came to it, see [`crate::request::Route`].
+    pub const ROUTE: &str = "x-tidegate-route";
+    /// Milliseconds after which a refused client should come again; read by the OpenAI SDKs.
+    pub const RETRY_AFTER_MS: &str = "retry-after-ms";
+    /// Headers that name a conversation, in order of precedence (R1).
+    pub const CONVERSATION: [&str; 2] = ["x-conversation-id", "x-session-id"];
+}
+
+/// Prometheus metrics. `tidegate_` leads; units are base units; counters end in `_total`.
+pub mod metric {
+    /// A metric: name, kind and help text.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Metric {
+        /// Its name.
+        pub name: &'static str,
+        /// Its kind.
+        pub kind: Kind,
+        /// One sentence on what it counts and which labels it has.
+        pub help: &'static str,
+    }
+
+    /// Kinds of metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// Only grows.
+        Counter,
+        /// Goes up and down.
+        Gauge,
+        /// A distribution.
+        Histogram,
+    }
+
+    macro_rules! table {
+        ($($id:ident $kind:ident $name:literal $help:literal)*) => {
+            $(#[doc = $help] pub const $id: &str = $name;)*
+            /// Every metric that Tidegate exports.
+            pub const ALL: &[Metric] = &[$(Metric { name: $name, kind: Kind::$kind, help: $help }),*];
+        };
+    }
+
+    table! {
+        REQUESTS Counter "tidegate_requests_total" "Requests answered, by deployment, endpoint and status (499: the client left)."
+        REQUEST_SECONDS Histogram "tidegate_request_duration_seconds" "Time from the request's head to the last byte of its answer, by deployment."
+        TTFT_SECONDS Histogram "tidegate_time_to_first_byte_seconds" "Time from the request's head to the first byte of the replica's body, by deployment."
+        QUEUE_SECONDS Histogram "tidegate_queue_wait_seconds" "Time that requests spent in the queue, by deployment; those that never queued are not counted."
+        ROUTES Counter "tidegate_routes_total" "Requests sent to a replica, by deployment and route (home, placed, detour, rehomed, any)."
+        REFUSALS Counter "tidegate_refusals_total" "Requests refused with 503, by deployment and reason."
+        RETRIES Counter "tidegate_retries_total" "Requests sent again because a replica failed before its first byte, by deployment."
+        UPSTREAM_ERRORS Counter "tidegate_upstream_errors_total" "Failures of replicas, by deployment, replica and kind."
+        PROMPT_TOKENS Counter "tidegate_prompt_tokens_total" "Prompt tokens as returned in usage, by deployment."
+        CACHED_TOKENS Counter "tidegate_cached_prompt_tokens_total" "Prompt tokens that a replica found in its cache as returned in usage, by deployment."
+        OUTPUT_TOKENS Counter "tidegate_completion_tokens_total" "Completion tokens as returned in usage, by deployment."
+        IN_FLIGHT Gauge "tidegate_in_flight" "Requests that a replica works on, by deployment and replica."
+        QUEUED Gauge "tidegate_queue_depth" "Requests in the queue, by deployment."
+        REPLICAS Gauge "tidegate_replicas" "Replicas by deployment and phase."
+        TARGET Gauge "tidegate_replicas_target" "Replicas that the planner wants, by deployment."
+        DECISIONS Counter "tidegate_scaling_decisions_total" "Evaluations that changed the target or its reason, by deployment and reason."
+        CONVERSATIONS Gauge "tidegate_conversations" "Conversations with a home, by deployment."
+        STARTS Counter "tidegate_replica_starts_total" "Starts of replicas, by deployment and result (ready, failed)."
+        BUFFERED_BYTES Gauge "tidegate_buffered_body_bytes" "Bytes of request bodies held in memory."
+        PANICS Counter "tidegate_panics_total" "Handlers that panicked; each is a bug."
+    }
+}

@@ -1,0 +1,100 @@
+//! What the decision code may know about a request. No text of it, only sizes, keys and hashes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Instant;
+
+/// A number of tokens, estimated from bytes unless an engine said so (R8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tokens(pub u64);
+
+/// Who a conversation is (R1), as a 64-bit hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ConversationKey(pub u64);
+
+/// How the gateway recognises the conversation that a request belongs to (R1).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Identity {
+    /// The client named it: a header, `prompt_cache_key` or `metadata.conversation_id`.
+    Named(ConversationKey),
+    /// Nobody named it; the running hash after each message (chat) or block (completions), first to last.
+    /// `follows_up` is false when the request holds no answer of a model yet: then it opens a conversation,
+    /// and an exact repeat of it is another opening, not a second turn.
+    Prefix {
+        /// Running hashes, first boundary first; the last one covers the whole prompt.
+        chain: Vec<ConversationKey>,
+        /// Whether the request can be a later turn.
+        follows_up: bool,
+    },
+    /// The request belongs to no conversation (embeddings and the like).
+    #[default]
+    None,
+}
+
+/// The facts of one request, made before any lock is taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestFacts {
+    /// The conversation.
+    pub identity: Identity,
+    /// Size of the body in bytes; counted against the queue's byte bound (Q1).
+    pub body_bytes: u64,
+    /// Tokens of the prompt, estimated.
+    pub prompt: Tokens,
+    /// Tokens that the answer may take: what the client allows, or a usual answer.
+    pub output: Tokens,
+    /// When the client stops waiting, if it said so.
+    pub deadline: Option<Instant>,
+}
+
+/// How a request came to its replica (H5, `x-tidegate-route`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Route {
+    /// To the replica that holds the conversation's cache (R2).
+    Home,
+    /// A new conversation was given a home (R3).
+    Placed,
+    /// Served elsewhere this once; the home is unchanged (R4).
+    Detour,
+    /// The home is gone; the conversation has a new one (R5).
+    Rehomed,
+    /// No conversation; any replica will do.
+    Any,
+}
+
+impl Route {
+    /// The header value, log word and metric label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Home => "home",
+            Self::Placed => "placed",
+            Self::Detour => "detour",
+            Self::Rehomed => "rehomed",
+            Self::Any => "any",
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a forwarded request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The replica's answer, whatever its status, reached its end.
+    Complete,
+    /// The client left.
+    Cancelled,
+    /// The replica failed before it sent the first byte of an answer; the request may be tried elsewhere.
+    FailedBeforeFirstByte,
+    /// The replica failed in the middle of an answer.
+    FailedMidway,
+}

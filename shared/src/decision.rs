@@ -25,10 +25,6 @@ pub enum Refusal {
     StartFailed,
     /// There is no replica and none can be started (`max = 0`, or a static fleet that is down).
     NoReplica,
-    /// The client's own deadline passed while it waited.
-    DeadlinePassed,
-    /// The gateway is shutting down.
-    ShuttingDown,
 }
 
 impl Refusal {
@@ -42,8 +38,6 @@ impl Refusal {
             Self::ColdStartTooLong => "cold_start_too_long",
             Self::StartFailed => "start_failed",
             Self::NoReplica => "no_replica",
-            Self::DeadlinePassed => "deadline_passed",
-            Self::ShuttingDown => "shutting_down",
         }
     }
 }

@@ -4,8 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Instant;
-
 /// A number of tokens, estimated from bytes unless an engine said so (R8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -46,8 +44,9 @@ pub struct RequestFacts {
     pub prompt: Tokens,
     /// Tokens that the answer may take: what the client allows, or a usual answer.
     pub output: Tokens,
-    /// When the client stops waiting, if it said so.
-    pub deadline: Option<Instant>,
+    /// A hash of what was asked, the same when the same client asks again: a client that was refused and comes back
+    /// when told is known by it (Q2).
+    pub fingerprint: u64,
 }
 
 /// How a request came to its replica (H5, `x-tidegate-route`).

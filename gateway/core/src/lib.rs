@@ -1,1 +1,13 @@
-//! Placeholder.
+//! Decides about requests: which replica, wait, or no.
+//!
+//! Pure: it takes `now` and facts and returns verdicts. It has no clock, no IO, no locks, no threads. `dispatch` is
+//! the one state machine; the other modules know only their own business and never each other.
+
+pub mod config;
+pub mod conversation;
+pub mod dispatch;
+pub mod drain;
+pub mod promise;
+pub mod queue;
+pub mod replicas;
+pub mod route;

@@ -1,0 +1,429 @@
+//! The state machine of one deployment: which replica serves a request, who waits, who is refused (R1–R5, Q1–Q5).
+//!
+//! The sole mutator of the deployment's state. It takes `now` with every input, reads no clock, locks nothing and
+//! sends nothing; its driver holds it under one lock, asks [`Dispatcher::deadline`] when to wake up, and hands out what
+//! [`Dispatcher::take_woken`] gives.
+//!
+//! Order of stages for a request: candidates (ready, with room) → home → policy → ledger; without a candidate: the
+//! bounds of the queue → the measured drain → the line. Invariant (Q4): whenever a call returns, nobody waits while a
+//! replica that may serve him has room.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
+use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
+use tidegate_shared::time::{Duration, Instant};
+
+mod verdict;
+
+pub use verdict::{Change, Lease, Rejection, Verdict};
+
+use crate::config::Limits;
+use crate::conversation::{Conversations, Found};
+use crate::drain::Drain;
+use crate::promise::Promises;
+pub use crate::queue::TicketId;
+use crate::queue::{Queue, Waiter};
+use crate::replicas::{Replica, Replicas};
+use crate::route::{Candidate, LeastLoad, Policy, Turn};
+
+/// Failed starts in a row from which waiters are told instead of held.
+const START_FAILURES_TOLD: u32 = 2;
+/// What a refused client is told at least and at most (Q2).
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+
+/// See the module.
+#[derive(Debug)]
+pub struct Dispatcher {
+    limits: Limits,
+    /// Whether a replica can be started when there is none.
+    startable: bool,
+    replicas: Replicas<Turn>,
+    conversations: Conversations,
+    queue: Queue,
+    drain: Drain,
+    promises: Promises,
+    policy: Box<dyn Policy>,
+    /// The latest turn served: a replica that was passed over for long does not catch up in one burst.
+    turn: Turn,
+    /// Since when at least one replica is ready, or none is.
+    warm_since: Instant,
+    cold_since: Instant,
+    start_failures: u32,
+    start_took: Option<Duration>,
+    woken: Vec<(TicketId, Result<Lease, Rejection>)>,
+}
+
+impl Dispatcher {
+    /// A deployment without replicas. `startable`: somebody can start one, so a request may be held from zero (Q3).
+    pub fn new(limits: Limits, startable: bool, now: Instant) -> Self {
+        Self {
+            conversations: Conversations::new(limits.conversations, limits.conversation_idle),
+            limits,
+            startable,
+            replicas: Replicas::default(),
+            queue: Queue::default(),
+            drain: Drain::default(),
+            promises: Promises::default(),
+            policy: Box::new(LeastLoad),
+            turn: Turn::default(),
+            warm_since: now,
+            cold_since: now,
+            start_failures: 0,
+            start_took: None,
+            woken: Vec::new(),
+        }
+    }
+
+    /// A request arrived.
+    pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
+        let kept = self.promises.redeem(now, facts.fingerprint);
+        self.admit(now, facts, &[], kept.unwrap_or(now), kept.is_some())
+    }
+
+    /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
+    /// that failed it, `arrived` is when it first came.
+    pub fn retry(
+        &mut self,
+        now: Instant,
+        facts: &Arc<RequestFacts>,
+        tried: &[ReplicaId],
+        arrived: Instant,
+    ) -> Verdict {
+        self.admit(now, facts, tried, arrived, true)
+    }
+
+    /// A request ended, however it did; its place is free at once (Q5).
+    pub fn end(&mut self, now: Instant, lease: Lease) {
+        if let Some(replica) = self.replicas.get_mut(lease.replica) {
+            replica.in_flight = replica.in_flight.saturating_sub(1);
+            replica.load = Tokens(replica.load.0.saturating_sub(lease.load.0));
+            if replica.phase == Phase::Ready {
+                self.drain.ended(now);
+            }
+        }
+        self.pump(now);
+    }
+
+    /// A waiter left (Q4). Nothing happens when its verdict was given already.
+    pub fn abandon(&mut self, ticket: TicketId) {
+        self.queue.leave(ticket);
+    }
+
+    /// Something happened to a replica.
+    pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
+        let was_ready = self.replicas.ready();
+        self.apply(now, id, change);
+        let is_ready = self.replicas.ready();
+        if was_ready == 0 && is_ready > 0 {
+            self.warm_since = now;
+        } else if was_ready > 0 && is_ready == 0 {
+            self.cold_since = now;
+        }
+        self.pump(now);
+        self.on_deadline(now);
+    }
+
+    /// Time passed: whoever has waited too long is refused.
+    pub fn on_deadline(&mut self, now: Instant) {
+        while let Some((since, ticket)) = self.queue.oldest() {
+            let (limit, reason) = self.patience(since);
+            if limit > now {
+                break;
+            }
+            let Some(waiter) = self.queue.leave(ticket) else { break };
+            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), reason);
+            self.woken.push((ticket, Err(rejection)));
+        }
+    }
+
+    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
+    pub fn deadline(&self) -> Instant {
+        self.queue.oldest().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+    }
+
+    /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
+    /// delivered goes to [`Dispatcher::end`].
+    pub fn take_woken(&mut self) -> Vec<(TicketId, Result<Lease, Rejection>)> {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// What the scaler may know (G1).
+    pub fn observe(&self, now: Instant) -> Observation {
+        let replicas: Vec<_> = self
+            .replicas
+            .iter()
+            .map(|replica| ReplicaFacts {
+                id: replica.id,
+                phase: replica.phase,
+                since: replica.since,
+                capacity: replica.capacity,
+                in_flight: replica.in_flight,
+                conversations: self.conversations.at(replica.id),
+            })
+            .collect();
+        Observation {
+            at: now,
+            in_flight: replicas.iter().map(|replica| replica.in_flight).sum(),
+            queued: self.queue.len(),
+            oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |(since, _)| now.since(since)),
+            replicas,
+        }
+    }
+
+    /// Tokens in progress on a replica; zero for one that is not known.
+    pub fn load(&self, id: ReplicaId) -> Tokens {
+        self.replicas.get(id).map_or(Tokens(0), |replica| replica.load)
+    }
+
+    /// Conversations remembered (R7).
+    pub fn conversations(&self) -> u32 {
+        self.conversations.len()
+    }
+
+    /// Bytes of bodies in the queue (Q1).
+    pub fn queued_bytes(&self) -> u64 {
+        self.queue.bytes()
+    }
+
+    fn admit(
+        &mut self,
+        now: Instant,
+        facts: &Arc<RequestFacts>,
+        tried: &[ReplicaId],
+        arrived: Instant,
+        promised: bool,
+    ) -> Verdict {
+        if let Some(lease) = self.take(now, facts, tried) {
+            return Verdict::Forward(lease);
+        }
+        if let Some(reason) = self.closed(now, facts, promised) {
+            return Verdict::Reject(self.refuse(now, facts, arrived, reason));
+        }
+        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now };
+        Verdict::Wait(self.queue.enter(arrived, waiter))
+    }
+
+    /// Why the line is closed to this request, if it is.
+    fn closed(&self, now: Instant, facts: &RequestFacts, promised: bool) -> Option<Refusal> {
+        if self.replicas.iter().next().is_none() && !self.startable {
+            return Some(Refusal::NoReplica);
+        }
+        if self.queue.len() >= self.limits.queue_requests {
+            return Some(Refusal::QueueFull);
+        }
+        if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
+            return Some(Refusal::QueueBytes);
+        }
+        if self.replicas.ready() == 0 || promised {
+            return None;
+        }
+        let ahead = self.queue.len().saturating_add(self.promises.outstanding());
+        let wait = self.wait_for(now, ahead.saturating_add(1))?;
+        (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
+    }
+
+    /// How long until a request with `places` before and including it can start: the sooner of the measured drain and
+    /// the expected readiness of a replica on its way. `None` while neither is known.
+    fn wait_for(&self, now: Instant, places: u32) -> Option<Duration> {
+        let drained = (self.replicas.ready() > 0).then(|| self.drain.time_for(now, places)).flatten();
+        let started = self.start_took.and_then(|took| {
+            let coming = self.replicas.iter().filter(|replica| replica.is_on_its_way());
+            coming.map(|replica| (replica.ordered + took).since(now)).min()
+        });
+        [drained, started].into_iter().flatten().min()
+    }
+
+    /// Makes a refusal and the promise that goes with it.
+    fn refuse(&mut self, now: Instant, facts: &RequestFacts, arrived: Instant, reason: Refusal) -> Rejection {
+        let ahead = self.queue.len().saturating_add(self.promises.outstanding());
+        let wait = self.wait_for(now, ahead.saturating_add(1)).unwrap_or(self.limits.headroom);
+        let retry_after = wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1);
+        self.promises.make(facts.fingerprint, arrived, now + retry_after);
+        Rejection { reason, retry_after }
+    }
+
+    /// Until when somebody who waits since `since` may wait, and what he is told then.
+    fn patience(&self, since: Instant) -> (Instant, Refusal) {
+        let cold = since.max(self.cold_since);
+        if self.replicas.ready() > 0 {
+            (since.max(self.warm_since) + self.limits.headroom, Refusal::WaitedTooLong)
+        } else if !self.startable {
+            (cold + self.limits.headroom, Refusal::NoReplica)
+        } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {
+            (since + self.limits.headroom, Refusal::StartFailed)
+        } else {
+            (cold + self.limits.cold_start, Refusal::ColdStartTooLong)
+        }
+    }
+
+    /// Lets whoever may go leave the line, first come first.
+    fn pump(&mut self, now: Instant) {
+        let mut last = None;
+        while let Some((ticket, waiter)) = self.queue.next(last) {
+            let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
+            match self.take(now, &facts, &tried) {
+                Some(lease) => {
+                    self.queue.leave(ticket);
+                    self.woken.push((ticket, Ok(lease)));
+                }
+                // Nobody has room: those behind need not ask. Somebody has, but not for this one: the next may go.
+                None if tried.is_empty() => break,
+                None => last = Some(ticket),
+            }
+        }
+    }
+
+    /// Finds a replica and takes a place there.
+    fn take(&mut self, now: Instant, facts: &RequestFacts, tried: &[ReplicaId]) -> Option<Lease> {
+        let found = match &facts.identity {
+            Identity::Named(key) => self.conversations.find(now, *key),
+            Identity::Prefix { chain, follows_up: true } => self.conversations.find_longest(now, chain),
+            Identity::Prefix { .. } | Identity::None => None,
+        };
+        let (replica, route) = self.choose(facts, tried, found)?;
+        self.remember(now, facts, found, replica, route);
+        let load = Tokens(facts.prompt.0.saturating_add(facts.output.0));
+        let floor = self.turn;
+        let chosen = self.replicas.get_mut(replica)?;
+        chosen.in_flight += 1;
+        chosen.load = Tokens(chosen.load.0.saturating_add(load.0));
+        if matches!(route, Route::Placed | Route::Any | Route::Rehomed) {
+            self.turn = chosen.turn.max(floor);
+            chosen.turn = self.turn.after(chosen.capacity);
+        }
+        Some(Lease { replica, route, load })
+    }
+
+    fn choose(
+        &self,
+        facts: &RequestFacts,
+        tried: &[ReplicaId],
+        found: Option<Found>,
+    ) -> Option<(ReplicaId, Route)> {
+        let room = self.replicas.with_room(self.limits.concurrency, tried);
+        let Some(found) = found else {
+            let route = if facts.identity == Identity::None { Route::Any } else { Route::Placed };
+            return Some((self.pick(room.iter().copied())?, route));
+        };
+        let home = self.replicas.get(found.home).filter(|home| home.phase == Phase::Ready);
+        let Some(home) = home else { return Some((self.pick(room.iter().copied())?, Route::Rehomed)) };
+        let at_home = room.iter().any(|replica| replica.id == home.id);
+        if at_home && !self.is_over(home) {
+            return Some((home.id, Route::Home));
+        }
+        let elsewhere = || room.iter().copied().filter(|replica| replica.id != home.id);
+        if let Some(freer) = self.pick(elsewhere().filter(|replica| !self.is_over(replica))) {
+            return Some((freer, Route::Detour));
+        }
+        if at_home {
+            return Some((home.id, Route::Home));
+        }
+        Some((self.pick(elsewhere())?, Route::Detour))
+    }
+
+    /// Whether a replica is over its load limit (R4).
+    fn is_over(&self, replica: &Replica<Turn>) -> bool {
+        let limit = u64::from(self.replicas.limit(replica, self.limits.concurrency));
+        u64::from(replica.in_flight) * 100 >= limit * u64::from(self.limits.load_percent)
+    }
+
+    fn pick<'a>(&self, replicas: impl Iterator<Item = &'a Replica<Turn>>) -> Option<ReplicaId> {
+        let candidates: SmallVec<[Candidate; 16]> = replicas
+            .map(|replica| Candidate {
+                id: replica.id,
+                capacity: replica.capacity,
+                load: replica.load,
+                in_flight: replica.in_flight,
+                turn: replica.turn.max(self.turn),
+            })
+            .collect();
+        self.policy.choose(&candidates)
+    }
+
+    fn remember(
+        &mut self,
+        now: Instant,
+        facts: &RequestFacts,
+        found: Option<Found>,
+        replica: ReplicaId,
+        route: Route,
+    ) {
+        let key: Option<ConversationKey> = match &facts.identity {
+            Identity::Named(key) => Some(*key),
+            Identity::Prefix { chain, .. } => chain.last().copied(),
+            Identity::None => None,
+        };
+        let Some(key) = key else { return };
+        match found {
+            Some(mut found) => {
+                if route == Route::Rehomed {
+                    found = self.conversations.rehome(now, found, replica);
+                }
+                self.conversations.advance(now, found, key);
+            }
+            None => self.conversations.open(now, key, replica),
+        }
+    }
+
+    fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
+        match change {
+            Change::Ordered(capacity) => self.insert(now, id, Phase::Provisioning, capacity),
+            Change::Starting(capacity) => {
+                self.insert(now, id, Phase::Starting, capacity);
+                self.enter(now, id, Phase::Starting);
+                self.replicas.update(id, |replica| replica.capacity = capacity);
+            }
+            Change::Ready => {
+                if let Some(replica) = self.replicas.get(id).filter(|replica| replica.is_on_its_way()) {
+                    self.start_took = Some(now.since(replica.ordered));
+                }
+                self.start_failures = 0;
+                let turn = self.turn;
+                self.replicas.update(id, |replica| replica.turn = replica.turn.max(turn));
+                self.enter(now, id, Phase::Ready);
+            }
+            Change::Draining => self.enter(now, id, Phase::Draining),
+            Change::Failed => self.enter(now, id, Phase::Failed),
+            Change::Capacity(capacity) => self.replicas.update(id, |replica| replica.capacity = capacity),
+            Change::StartFailed => {
+                self.replicas.remove(id);
+                self.start_failures = self.start_failures.saturating_add(1);
+            }
+            Change::Gone => {
+                self.replicas.remove(id);
+            }
+        }
+    }
+
+    fn insert(&mut self, now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity) {
+        let turn = self.turn;
+        let (since, ordered) = (now, now);
+        self.replicas.insert(Replica {
+            id,
+            phase,
+            since,
+            ordered,
+            capacity,
+            in_flight: 0,
+            load: Tokens(0),
+            turn,
+        });
+    }
+
+    fn enter(&mut self, now: Instant, id: ReplicaId, phase: Phase) {
+        self.replicas.update(id, |replica| {
+            if replica.phase != phase {
+                replica.phase = phase;
+                replica.since = now;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,457 @@
+//! The rules of admission and routing, one test or more each; and a random walk that holds the invariants.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn ms(ms: u64) -> Instant {
+    Instant::from_micros(ms * 1000)
+}
+
+fn ask(n: u64) -> Arc<RequestFacts> {
+    let identity = Identity::Named(ConversationKey(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+    let (prompt, output) = (Tokens(100), Tokens(100));
+    Arc::new(RequestFacts { identity, body_bytes: 1000, prompt, output, fingerprint: n })
+}
+
+fn fleet(limits: Limits, capacities: &[u32]) -> Dispatcher {
+    let mut dispatcher = Dispatcher::new(limits, true, ms(0));
+    for (id, units) in (1..).map(ReplicaId).zip(capacities) {
+        dispatcher.change(ms(0), id, Change::Starting(Capacity::new(*units)));
+        dispatcher.change(ms(0), id, Change::Ready);
+    }
+    dispatcher
+}
+
+fn forward(verdict: Verdict) -> Lease {
+    match verdict {
+        Verdict::Forward(lease) => lease,
+        other => panic!("not forwarded: {other:?}"),
+    }
+}
+
+fn ticket(verdict: Verdict) -> TicketId {
+    match verdict {
+        Verdict::Wait(ticket) => ticket,
+        other => panic!("does not wait: {other:?}"),
+    }
+}
+
+fn rejected(verdict: Verdict) -> Rejection {
+    match verdict {
+        Verdict::Reject(rejection) => rejection,
+        other => panic!("not rejected: {other:?}"),
+    }
+}
+
+#[test]
+fn r3_capacities_4_4_8_spread_1_1_2_one_by_one_on_an_idle_fleet() {
+    let mut dispatcher = fleet(Limits::default(), &[4, 4, 8]);
+    let mut count = BTreeMap::<u32, u32>::new();
+    for n in 0..1000 {
+        let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
+        *count.entry(lease.replica.0).or_default() += 1;
+        dispatcher.end(ms(n), lease);
+    }
+    assert_eq!(count, BTreeMap::from([(1, 250), (2, 250), (3, 500)]));
+}
+
+#[test]
+fn r3_and_100_at_a_time() {
+    let mut dispatcher = fleet(Limits::default(), &[4, 4, 8]);
+    let mut count = BTreeMap::<u32, u32>::new();
+    for batch in 0..10 {
+        let leases: Vec<_> =
+            (0..100).map(|n| forward(dispatcher.arrive(ms(n), &ask(batch * 100 + n)))).collect();
+        for lease in leases {
+            *count.entry(lease.replica.0).or_default() += 1;
+            dispatcher.end(ms(1000), lease);
+        }
+    }
+    assert_eq!(count, BTreeMap::from([(1, 250), (2, 250), (3, 500)]));
+}
+
+#[test]
+fn r3_new_weights_hold_for_the_next_ones() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    let place = |dispatcher: &mut Dispatcher, from: u64| {
+        let mut second = 0;
+        for n in from..from + 100 {
+            let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
+            second += u32::from(lease.replica == ReplicaId(2));
+            dispatcher.end(ms(n), lease);
+        }
+        second
+    };
+    assert_eq!(place(&mut dispatcher, 0), 50);
+    dispatcher.change(ms(200), ReplicaId(2), Change::Capacity(Capacity::new(3)));
+    assert_eq!(place(&mut dispatcher, 1000), 75);
+}
+
+#[test]
+fn c_040_a_new_replica_gets_its_share_and_no_flood() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    for n in 0..1000 {
+        let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
+        dispatcher.end(ms(n), lease);
+    }
+    dispatcher.change(ms(1000), ReplicaId(3), Change::Starting(Capacity::ONE));
+    dispatcher.change(ms(1000), ReplicaId(3), Change::Ready);
+    let mut third = 0;
+    for n in 1000..1030 {
+        let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
+        third += u32::from(lease.replica == ReplicaId(3));
+        dispatcher.end(ms(n), lease);
+    }
+    assert_eq!(third, 10);
+}
+
+#[test]
+fn r2_r4_follow_ups_go_home_and_detour_only_while_home_is_over_its_limit() {
+    let mut dispatcher = fleet(Limits { concurrency: 10, ..Limits::default() }, &[1, 1]);
+    let first = forward(dispatcher.arrive(ms(0), &ask(1)));
+    assert_eq!(first.route, Route::Placed);
+    let home = first.replica;
+    dispatcher.end(ms(1), first);
+    // 9 of 10 places at home taken: 90 %.
+    let held: Vec<_> = (0..9).map(|_| forward(dispatcher.arrive(ms(2), &ask(1)))).collect();
+    assert!(held.iter().all(|lease| lease.replica == home && lease.route == Route::Home));
+    let away = forward(dispatcher.arrive(ms(3), &ask(1)));
+    assert_eq!(away.route, Route::Detour);
+    assert_ne!(away.replica, home);
+    dispatcher.end(ms(4), away);
+    held.into_iter().for_each(|lease| dispatcher.end(ms(5), lease));
+    let back = forward(dispatcher.arrive(ms(6), &ask(1)));
+    assert_eq!((back.route, back.replica), (Route::Home, home));
+    dispatcher.end(ms(7), back);
+}
+
+#[test]
+fn r5_a_conversation_whose_home_is_gone_gets_a_new_one_and_stays() {
+    for change in [Change::Gone, Change::Failed, Change::Draining] {
+        let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+        let first = forward(dispatcher.arrive(ms(0), &ask(1)));
+        let home = first.replica;
+        dispatcher.end(ms(1), first);
+        dispatcher.change(ms(2), home, change);
+        let second = forward(dispatcher.arrive(ms(3), &ask(1)));
+        assert_eq!(second.route, Route::Rehomed, "{change:?}");
+        let new_home = second.replica;
+        dispatcher.end(ms(4), second);
+        dispatcher.change(ms(5), home, Change::Ready);
+        let third = forward(dispatcher.arrive(ms(6), &ask(1)));
+        assert_eq!((third.route, third.replica), (Route::Home, new_home));
+        dispatcher.end(ms(7), third);
+    }
+}
+
+#[test]
+fn r1_a_repeated_first_turn_is_placed_and_a_later_turn_is_not() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    let chain = |keys: &[u64], follows_up| {
+        let chain = keys.iter().map(|k| ConversationKey(*k)).collect();
+        Arc::new(RequestFacts { identity: Identity::Prefix { chain, follows_up }, ..RequestFacts::default() })
+    };
+    let mut go = |facts: &Arc<RequestFacts>| {
+        let lease = forward(dispatcher.arrive(ms(0), facts));
+        let seen = (lease.route, lease.replica);
+        dispatcher.end(ms(0), lease);
+        seen
+    };
+    let (route, _) = go(&chain(&[1, 2], false));
+    assert_eq!(route, Route::Placed);
+    let (route, home) = go(&chain(&[1, 2], false));
+    assert_eq!(route, Route::Placed);
+    assert_eq!(go(&chain(&[1, 2, 3, 4], true)), (Route::Home, home));
+    assert_eq!(go(&chain(&[1, 2, 3, 4], true)), (Route::Home, home), "regenerated");
+    assert_eq!(go(&chain(&[1, 2, 3, 4, 5, 6], true)), (Route::Home, home));
+}
+
+#[test]
+fn q1_first_come_first_served_and_at_once_when_a_place_is_free() {
+    let mut dispatcher = fleet(Limits { concurrency: 1, ..Limits::default() }, &[1]);
+    let running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    let first = ticket(dispatcher.arrive(ms(1), &ask(1)));
+    let second = ticket(dispatcher.arrive(ms(2), &ask(2)));
+    dispatcher.end(ms(10), running);
+    let mut woken = dispatcher.take_woken();
+    assert_eq!(woken.len(), 1);
+    let (id, lease) = woken.remove(0);
+    assert_eq!(id, first);
+    dispatcher.end(ms(20), lease.unwrap());
+    let woken = dispatcher.take_woken();
+    assert_eq!(woken[0].0, second);
+    assert_eq!(dispatcher.observe(ms(20)).queued, 0);
+}
+
+#[test]
+fn q1_the_line_is_bounded_in_number_and_bytes() {
+    let tight = Limits { concurrency: 1, queue_requests: 2, ..Limits::default() };
+    let mut dispatcher = fleet(tight.clone(), &[1]);
+    let _running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    ticket(dispatcher.arrive(ms(0), &ask(1)));
+    ticket(dispatcher.arrive(ms(0), &ask(2)));
+    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(3))).reason, Refusal::QueueFull);
+
+    let mut dispatcher = fleet(Limits { queue_bytes: 1500, ..tight }, &[1]);
+    let _running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    ticket(dispatcher.arrive(ms(0), &ask(1)));
+    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(2))).reason, Refusal::QueueBytes);
+}
+
+#[test]
+fn q4_a_waiter_that_left_frees_its_place_and_is_never_dispatched() {
+    let mut dispatcher = fleet(Limits { concurrency: 1, queue_requests: 4, ..Limits::default() }, &[1]);
+    let running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    let gone: Vec<_> = (1..5).map(|n| ticket(dispatcher.arrive(ms(1), &ask(n)))).collect();
+    gone.into_iter().for_each(|ticket| dispatcher.abandon(ticket));
+    assert_eq!((dispatcher.observe(ms(1)).queued, dispatcher.queued_bytes()), (0, 0));
+    let new: Vec<_> = (5..9).map(|n| ticket(dispatcher.arrive(ms(2), &ask(n)))).collect();
+    dispatcher.end(ms(3), running);
+    assert_eq!(dispatcher.take_woken()[0].0, new[0]);
+}
+
+#[test]
+fn q2_headroom_ends_in_a_refusal_with_an_hour_at_most() {
+    let mut dispatcher = fleet(Limits { concurrency: 1, ..Limits::default() }, &[1]);
+    let _running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    let waiting = ticket(dispatcher.arrive(ms(100), &ask(1)));
+    assert_eq!(dispatcher.deadline(), ms(2100));
+    dispatcher.on_deadline(ms(2099));
+    assert!(dispatcher.take_woken().is_empty());
+    dispatcher.on_deadline(ms(2100));
+    let (id, end) = dispatcher.take_woken().remove(0);
+    let rejection = end.unwrap_err();
+    assert_eq!((id, rejection.reason), (waiting, Refusal::WaitedTooLong));
+    assert!(rejection.retry_after >= Duration::from_secs(1));
+    assert_eq!(dispatcher.deadline(), Instant::NEVER);
+}
+
+#[test]
+fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() {
+    // One place, a second per request.
+    let mut dispatcher = fleet(Limits { concurrency: 1, ..Limits::default() }, &[1]);
+    let mut running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    for n in 1..=5 {
+        dispatcher.end(ms(n * 1000), running);
+        running = forward(dispatcher.arrive(ms(n * 1000), &ask(n)));
+    }
+    let now = ms(5000);
+    ticket(dispatcher.arrive(now, &ask(10)));
+    ticket(dispatcher.arrive(now, &ask(11)));
+    let told: Vec<_> = (12..16).map(|n| rejected(dispatcher.arrive(now, &ask(n)))).collect();
+    assert!(told.iter().all(|rejection| rejection.reason == Refusal::WouldWaitTooLong));
+    assert!(
+        told.windows(2).all(|pair| pair[0].retry_after < pair[1].retry_after),
+        "one behind the other: {told:?}"
+    );
+
+    let back = now + told[0].retry_after;
+    let mut now = now;
+    let mut served = 0;
+    while now < back {
+        now = now + Duration::from_secs(1);
+        dispatcher.end(now, running);
+        served += 1;
+        running = match dispatcher.take_woken().pop() {
+            Some((_, lease)) => lease.unwrap(),
+            None => break,
+        };
+    }
+    assert!(served >= 2);
+    match dispatcher.arrive(back, &ask(12)) {
+        Verdict::Forward(_) | Verdict::Wait(_) => {}
+        Verdict::Reject(rejection) => panic!("came as told and was refused: {rejection:?}"),
+    }
+}
+
+#[test]
+fn q3_held_from_zero_and_dispatched_in_order_at_readiness() {
+    let mut dispatcher = Dispatcher::new(Limits { concurrency: 2, ..Limits::default() }, true, ms(0));
+    let waiting: Vec<_> = (0..3).map(|n| ticket(dispatcher.arrive(ms(n), &ask(n)))).collect();
+    let id = ReplicaId(1);
+    dispatcher.change(ms(10), id, Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(20), id, Change::Starting(Capacity::ONE));
+    dispatcher.on_deadline(ms(60_000));
+    assert!(dispatcher.take_woken().is_empty(), "no request before the model is loaded (C-028)");
+    dispatcher.change(ms(60_000), id, Change::Ready);
+    let woken = dispatcher.take_woken();
+    assert_eq!(woken.iter().map(|(id, _)| *id).collect::<Vec<_>>(), waiting[..2]);
+    assert!(woken.iter().all(|(_, lease)| lease.is_ok()));
+    assert_eq!(dispatcher.deadline(), ms(62_000), "the third has its headroom from readiness on");
+}
+
+#[test]
+fn q3_the_cold_start_limit_ends_the_wait() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    ticket(dispatcher.arrive(ms(0), &ask(0)));
+    assert_eq!(dispatcher.deadline(), ms(600_000));
+    dispatcher.on_deadline(ms(600_000));
+    assert_eq!(dispatcher.take_woken()[0].1.as_ref().unwrap_err().reason, Refusal::ColdStartTooLong);
+}
+
+#[test]
+fn waiters_are_told_when_starts_keep_failing() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    ticket(dispatcher.arrive(ms(0), &ask(0)));
+    for (n, told) in [(1, false), (2, true)] {
+        let now = ms(5000 * u64::from(n));
+        dispatcher.change(now, ReplicaId(n), Change::Ordered(Capacity::ONE));
+        dispatcher.change(now, ReplicaId(n), Change::StartFailed);
+        let woken = dispatcher.take_woken();
+        assert_eq!(!woken.is_empty(), told, "after {n} failures");
+        if let Some((_, end)) = woken.first() {
+            assert_eq!(end.as_ref().unwrap_err().reason, Refusal::StartFailed);
+        }
+    }
+    let late = ticket(dispatcher.arrive(ms(10_000), &ask(1)));
+    dispatcher.on_deadline(ms(12_000));
+    assert_eq!(dispatcher.take_woken()[0].0, late);
+}
+
+#[test]
+fn a_fixed_fleet_without_replicas_refuses_and_one_that_is_down_holds_for_the_headroom() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), false, ms(0));
+    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(0))).reason, Refusal::NoReplica);
+    dispatcher.change(ms(0), ReplicaId(1), Change::Starting(Capacity::ONE));
+    ticket(dispatcher.arrive(ms(1), &ask(0)));
+    assert_eq!(dispatcher.deadline(), ms(2001));
+    dispatcher.change(ms(1000), ReplicaId(1), Change::Ready);
+    assert!(dispatcher.take_woken()[0].1.is_ok(), "C-078: recovery is automatic");
+}
+
+#[test]
+fn r5_a_retry_goes_elsewhere_keeps_its_place_and_comes_back_when_there_is_no_elsewhere() {
+    let mut dispatcher = fleet(Limits { concurrency: 1, ..Limits::default() }, &[1, 1]);
+    let first = forward(dispatcher.arrive(ms(0), &ask(1)));
+    let home = first.replica;
+    let other = forward(dispatcher.arrive(ms(0), &ask(2)));
+    let behind = ticket(dispatcher.arrive(ms(1), &ask(3)));
+    dispatcher.end(ms(2), first);
+    let (id, lease) = dispatcher.take_woken().remove(0);
+    assert_eq!(id, behind);
+    // `home` failed request 1: it waits for the other replica though it came first, and goes before later ones.
+    let again = ticket(dispatcher.retry(ms(3), &ask(1), &[home], ms(0)));
+    let later = ticket(dispatcher.arrive(ms(4), &ask(4)));
+    dispatcher.end(ms(5), lease.unwrap());
+    let woken = dispatcher.take_woken();
+    assert_eq!(woken[0].0, later, "the place at `home` is of no use to the retry; the next takes it");
+    dispatcher.end(ms(6), other);
+    let (id, lease) = dispatcher.take_woken().remove(0);
+    assert_eq!(id, again);
+    assert_ne!(lease.unwrap().replica, home);
+}
+
+#[test]
+fn late_ends_on_a_replica_that_is_gone_are_harmless() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    let lease = forward(dispatcher.arrive(ms(0), &ask(0)));
+    dispatcher.change(ms(1), ReplicaId(1), Change::Gone);
+    dispatcher.end(ms(2), lease);
+    assert_eq!(dispatcher.observe(ms(2)), Observation { at: ms(2), ..Observation::default() });
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Arrive(u64),
+    End(usize),
+    Abandon(usize),
+    Fail(usize),
+    Change(u32, u8),
+    Pass(u64),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0u64..30).prop_map(Op::Arrive),
+        4 => any::<usize>().prop_map(Op::End),
+        1 => any::<usize>().prop_map(Op::Abandon),
+        1 => any::<usize>().prop_map(Op::Fail),
+        2 => (1u32..5, 0u8..7).prop_map(|(id, change)| Op::Change(id, change)),
+        2 => (0u64..3000).prop_map(Op::Pass),
+    ];
+    prop::collection::vec(op, 1..300)
+}
+
+proptest! {
+    /// Q4, Q5: counts are exact whatever happens, every ticket ends exactly once, and nobody waits while a replica
+    /// has room.
+    #[test]
+    fn q5_counts_are_exact_whatever_happens(ops in ops()) {
+        let limits = Limits { concurrency: 2, queue_requests: 8, ..Limits::default() };
+        let mut dispatcher = fleet(limits, &[1, 2]);
+        let mut now = ms(0);
+        let mut leases: Vec<(u64, Lease)> = Vec::new();
+        let mut waiting: BTreeMap<TicketId, u64> = BTreeMap::new();
+        for op in ops {
+            let verdict = match op {
+                Op::Arrive(n) => Some((n, dispatcher.arrive(now, &ask(n)))),
+                Op::End(at) if !leases.is_empty() => {
+                    let (_, lease) = leases.swap_remove(at % leases.len());
+                    dispatcher.end(now, lease);
+                    None
+                }
+                Op::Fail(at) if !leases.is_empty() => {
+                    let (n, lease) = leases.swap_remove(at % leases.len());
+                    let tried = [lease.replica];
+                    dispatcher.end(now, lease);
+                    Some((n, dispatcher.retry(now, &ask(n), &tried, now)))
+                }
+                Op::Abandon(at) if !waiting.is_empty() => {
+                    let ticket = *waiting.keys().nth(at % waiting.len()).unwrap();
+                    waiting.remove(&ticket);
+                    dispatcher.abandon(ticket);
+                    None
+                }
+                Op::Change(id, change) => {
+                    let change = [Change::Ordered(Capacity::ONE), Change::Starting(Capacity::new(2)), Change::Ready,
+                        Change::Draining, Change::Failed, Change::StartFailed, Change::Gone][change as usize];
+                    // A number is never given twice, so a replica that is gone does not come back with leases out.
+                    let known = dispatcher.observe(now).replicas.iter().any(|r| r.id.0 == id);
+                    let held = leases.iter().any(|(_, lease)| lease.replica.0 == id);
+                    if known || !held {
+                        dispatcher.change(now, ReplicaId(id), change);
+                    }
+                    None
+                }
+                Op::Pass(passed) => {
+                    now = now + Duration::from_millis(passed);
+                    dispatcher.on_deadline(now);
+                    None
+                }
+                _ => None,
+            };
+            match verdict {
+                Some((n, Verdict::Forward(lease))) => leases.push((n, lease)),
+                Some((n, Verdict::Wait(ticket))) => { waiting.insert(ticket, n); }
+                Some((_, Verdict::Reject(rejection))) => prop_assert!(rejection.retry_after >= RETRY_AFTER.0),
+                None => {}
+            }
+            for (ticket, end) in dispatcher.take_woken() {
+                let n = waiting.remove(&ticket);
+                prop_assert!(n.is_some(), "a verdict for nobody");
+                if let Ok(lease) = end {
+                    leases.push((n.unwrap(), lease));
+                }
+            }
+            let seen = dispatcher.observe(now);
+            let known = |id: ReplicaId| seen.replicas.iter().any(|replica| replica.id == id);
+            let held = leases.iter().filter(|(_, lease)| known(lease.replica)).count();
+            prop_assert_eq!(seen.in_flight as usize, held);
+            prop_assert_eq!(seen.queued as usize, waiting.len());
+            prop_assert_eq!(dispatcher.queued_bytes(), waiting.len() as u64 * 1000);
+            let room = dispatcher.replicas.with_room(2, &[]);
+            let stuck = dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
+            prop_assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
+            prop_assert!(dispatcher.deadline() > now || seen.queued == 0);
+        }
+        leases.drain(..).for_each(|(_, lease)| dispatcher.end(now, lease));
+        waiting.into_keys().for_each(|ticket| dispatcher.abandon(ticket));
+        dispatcher.take_woken().into_iter().filter_map(|(_, end)| end.ok()).for_each(|lease| dispatcher.end(now, lease));
+        let seen = dispatcher.observe(now);
+        prop_assert_eq!((seen.in_flight, seen.queued, dispatcher.queued_bytes()), (0, 0, 0));
+        prop_assert!(seen.replicas.iter().all(|replica| dispatcher.load(replica.id) == Tokens(0)));
+    }
+}

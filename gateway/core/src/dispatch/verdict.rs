@@ -1,0 +1,61 @@
+//! What goes into the dispatcher and what comes out of it.
+
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Capacity;
+use tidegate_shared::request::{Route, Tokens};
+use tidegate_shared::time::Duration;
+
+use crate::queue::TicketId;
+
+/// The right to send one request to one replica. Ended exactly once, by [`Dispatcher::end`]; not `Clone` for that.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a lease that is not ended keeps its place for ever"]
+pub struct Lease {
+    /// Where to.
+    pub replica: ReplicaId,
+    /// How it came there.
+    pub route: Route,
+    pub(super) load: Tokens,
+}
+
+/// A refusal (Q2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// Which limit was crossed.
+    pub reason: Refusal,
+    /// When to come again: between a second and an hour.
+    pub retry_after: Duration,
+}
+
+/// What becomes of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send it.
+    Forward(Lease),
+    /// It waits; [`Dispatcher::take_woken`] tells how it ends, unless [`Dispatcher::abandon`] is called.
+    Wait(TicketId),
+    /// Answer 503.
+    Reject(Rejection),
+}
+
+/// What happened to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Ordered; no machine yet.
+    Ordered(Capacity),
+    /// Its engine has an address; the model loads. Also makes it known.
+    Starting(Capacity),
+    /// It takes requests: the model is loaded, or it answers again, or its drain was undone.
+    Ready,
+    /// It takes no new request (C5).
+    Draining,
+    /// It does not answer.
+    Failed,
+    /// It was ordered and never became ready.
+    StartFailed,
+    /// It is gone; conversations at home there are rehomed when they come again (R5).
+    Gone,
+    /// Its size is another one.
+    Capacity(Capacity),
+}

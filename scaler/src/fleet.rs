@@ -9,11 +9,13 @@ use tidegate_shared::replica::Capacity;
 /// One deployment as its requests see it. Phases live here: the gateway probes replicas and knows when one is
 /// Ready or Failed; the control loop announces what it ordered, drained and stopped.
 pub trait Fleet: Send + Sync {
-    /// The demand and every replica that is not gone, as of now.
+    /// The demand and every replica that is not gone, as of now. A replica in phase Failed is stopped at the next
+    /// evaluation, with whatever runs there: one that still delivers bytes must not be called Failed.
     fn observe(&self) -> Observation;
 
     /// Resolves when an evaluation should not wait for the next tick: a request waits and nothing is ready (Q3),
-    /// a replica became ready or failed, or a draining replica became idle.
+    /// a replica became ready or failed, or a draining replica became idle. A press while nobody waits for it is
+    /// kept for the next call.
     fn pressed(&self) -> BoxFuture<'_, ()>;
 
     /// Tells the gateway what happened to a replica.

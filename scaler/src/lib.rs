@@ -2,5 +2,6 @@
 //!
 //! The decisions are made in `tidegate-scaler-core`; this crate only carries them out and reports what happened.
 
+pub mod control;
 pub mod fleet;
 pub mod provider;

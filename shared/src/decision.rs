@@ -94,6 +94,8 @@ pub enum ScaleReason {
     },
     /// A replica died and is replaced (C1).
     Replacing,
+    /// The provider does not answer; the fleet is held as it is (C2, C4).
+    ProviderError,
 }
 
 impl ScaleReason {
@@ -114,6 +116,7 @@ impl ScaleReason {
             Self::AutoscaleOff => "autoscale_off",
             Self::BackingOff { .. } => "backing_off",
             Self::Replacing => "replacing",
+            Self::ProviderError => "provider_error",
         }
     }
 }

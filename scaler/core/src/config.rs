@@ -97,3 +97,15 @@ impl Default for Sizing {
         }
     }
 }
+
+impl Sizing {
+    /// The most replicas that there may be: `max`, never more than [`MAX_REPLICAS`] (A6).
+    pub fn ceiling(&self) -> u32 {
+        self.max.min(MAX_REPLICAS)
+    }
+
+    /// The fewest replicas that there may be: `min`, at least 1 in active mode (A5), never more than the ceiling.
+    pub fn floor(&self) -> u32 {
+        self.min.max(self.mode.min()).min(self.ceiling())
+    }
+}

@@ -3,3 +3,7 @@
 //! Pure: it takes what was observed and returns a plan. It has no clock, no IO, no locks, no threads.
 
 pub mod config;
+pub mod guard;
+pub mod planner;
+pub mod reconcile;
+pub mod rule;

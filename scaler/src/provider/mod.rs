@@ -1,10 +1,17 @@
 //! What starts and stops replicas. One contract for every provider (SPEC 8): no orphan, no duplicate, nothing foreign
 //! touched; identity survives a restart of the gateway.
 
+pub mod process;
+
+#[cfg(test)]
+mod contract;
+
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
+
+pub mod fixed;
 
 /// A source of replicas for one deployment.
 pub trait Provider: Send + Sync {

@@ -1,0 +1,74 @@
+//! Pauses between starts that fail in a row (C1): 1 s, doubling to 5 min. It never says what to start.
+
+use tidegate_shared::time::{Duration, Instant};
+
+/// The pause after the first failed start.
+pub const SHORTEST: Duration = Duration::from_secs(1);
+/// The longest pause.
+pub const LONGEST: Duration = Duration::from_secs(5 * 60);
+
+/// Whether a new start may be tried.
+#[derive(Clone, Debug, Default)]
+pub struct Pause {
+    failures: u32,
+    length: Duration,
+    until: Instant,
+}
+
+impl Pause {
+    /// A start has failed. Failures within a pause belong to the same round: replicas ordered together and broken in
+    /// the same way make the pause longer once.
+    pub fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        if now >= self.until {
+            self.length = self.length.saturating_mul(2).clamp(SHORTEST, LONGEST);
+            self.until = now + self.length;
+        }
+    }
+
+    /// A start has succeeded.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Failed starts in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// How long the next start has to wait; `None` when it may be tried now.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        (now < self.until).then(|| self.until.since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c1_pauses_double_to_five_minutes_and_a_success_ends_them() {
+        let mut pause = Pause::default();
+        let mut now = Instant::from_micros(77);
+        assert_eq!(pause.left(now), None);
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            pause.failed(now);
+            assert_eq!(pause.left(now), Some(Duration::from_secs(seconds)));
+            now = now + Duration::from_secs(seconds);
+            assert_eq!(pause.left(now), None);
+        }
+        assert_eq!(pause.failures(), 11);
+        pause.reset();
+        assert_eq!(pause.failures(), 0);
+        pause.failed(now);
+        assert_eq!(pause.left(now), Some(SHORTEST));
+    }
+
+    #[test]
+    fn c1_failures_of_one_round_lengthen_the_pause_once() {
+        let mut pause = Pause::default();
+        (0..4).for_each(|_| pause.failed(Instant::ZERO));
+        assert_eq!(pause.failures(), 4);
+        assert_eq!(pause.left(Instant::ZERO), Some(SHORTEST));
+    }
+}

@@ -1,0 +1,107 @@
+//! Who comes and who goes, on the fleets of the reported cases.
+
+use tidegate_shared::replica::Capacity;
+use tidegate_shared::time::Duration;
+
+use super::*;
+
+const NOW: Instant = Instant::from_micros(7_200_000_000);
+
+fn replica(id: u32, phase: Phase, in_flight: u32) -> ReplicaFacts {
+    let since = NOW - Duration::from_secs(60);
+    ReplicaFacts { id: ReplicaId(id), phase, since, capacity: Capacity::ONE, in_flight, conversations: 0 }
+}
+
+fn actions(target: u32, demand: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
+    let sizing = Sizing { max: 4, ..Sizing::default() };
+    reconcile(Goal { target, demand, may_start: true }, replicas, NOW, &sizing)
+}
+
+const fn id(id: u32) -> ReplicaId {
+    ReplicaId(id)
+}
+
+#[test]
+fn grows_by_what_is_missing() {
+    assert_eq!(actions(4, 97, &[replica(1, Phase::Ready, 97)]), [Action::Start { count: 3 }]);
+    assert_eq!(actions(1, 0, &[replica(1, Phase::Ready, 0)]), []);
+    assert_eq!(actions(0, 0, &[]), []);
+}
+
+#[test]
+fn c1_a_pause_forbids_starts_but_not_the_way_back_from_a_drain() {
+    let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 1)];
+    let goal = Goal { target: 3, demand: 70, may_start: false };
+    assert_eq!(reconcile(goal, &fleet, NOW, &Sizing::default()), [Action::Undrain(id(2))]);
+}
+
+#[test]
+fn c5_growth_takes_draining_replicas_back_first() {
+    let warm = ReplicaFacts { conversations: 9, ..replica(3, Phase::Draining, 0) };
+    let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 4), warm];
+    assert_eq!(actions(2, 40, &fleet), [Action::Undrain(id(3))]);
+    assert_eq!(actions(3, 70, &fleet), [Action::Undrain(id(3)), Action::Undrain(id(2))]);
+    let more = [Action::Undrain(id(3)), Action::Undrain(id(2)), Action::Start { count: 1 }];
+    assert_eq!(actions(4, 100, &fleet), more);
+}
+
+#[test]
+fn c5_a_draining_replica_stops_when_idle_or_when_the_limit_has_passed() {
+    let late = ReplicaFacts { since: NOW - Duration::from_secs(1800), ..replica(3, Phase::Draining, 2) };
+    let fleet = [replica(1, Phase::Draining, 0), replica(2, Phase::Draining, 2), late];
+    assert_eq!(actions(0, 4, &fleet), [Action::Stop(id(1)), Action::Stop(id(3))]);
+}
+
+#[test]
+fn c055_victims_in_order_whatever_the_order_of_the_list() {
+    let mut fleet = vec![
+        replica(1, Phase::Ready, 5),
+        replica(2, Phase::Ready, 0),
+        replica(3, Phase::Ready, 2),
+        replica(4, Phase::Starting, 0),
+    ];
+    for round in 0..20 {
+        fleet.rotate_left(1);
+        if round % 3 == 0 {
+            fleet.swap(0, 2);
+        }
+        assert_eq!(actions(3, 7, &fleet), [Action::Stop(id(4))]);
+        assert_eq!(actions(2, 7, &fleet), [Action::Stop(id(4)), Action::Drain(id(2))]);
+        let to_one = [Action::Stop(id(4)), Action::Drain(id(2)), Action::Drain(id(3))];
+        assert_eq!(actions(1, 7, &fleet), to_one);
+        assert_eq!(actions(0, 7, &fleet), to_one, "never the last ready one while there is demand");
+        let all: Vec<_> = to_one.into_iter().chain([Action::Drain(id(1))]).collect();
+        assert_eq!(actions(0, 0, &fleet), all);
+    }
+}
+
+#[test]
+fn c055_failed_first_and_its_place_is_taken_once_it_is_gone() {
+    let mut fleet = vec![
+        replica(1, Phase::Ready, 1),
+        replica(2, Phase::Failed, 3),
+        replica(3, Phase::Ready, 0),
+        replica(4, Phase::Ready, 0),
+    ];
+    assert_eq!(actions(4, 97, &fleet), [Action::Stop(id(2))]);
+    fleet[1].phase = Phase::Gone;
+    assert_eq!(actions(4, 97, &fleet), [], "a6: its stop is not finished");
+    fleet.remove(1);
+    assert_eq!(actions(4, 97, &fleet), [Action::Start { count: 1 }]);
+}
+
+#[test]
+fn c055_among_equals_fewest_conversations_then_the_youngest() {
+    let homes = |id, conversations| ReplicaFacts { conversations, ..replica(id, Phase::Ready, 1) };
+    assert_eq!(actions(2, 3, &[homes(1, 7), homes(2, 3), homes(3, 5)]), [Action::Drain(id(2))]);
+    assert_eq!(actions(2, 3, &[homes(1, 3), homes(2, 3), homes(3, 5)]), [Action::Drain(id(2))]);
+}
+
+#[test]
+fn c018_what_waiters_wait_for_stays_and_the_one_nearest_to_ready_is_kept() {
+    let fleet =
+        [replica(1, Phase::Starting, 0), replica(2, Phase::Starting, 0), replica(3, Phase::Provisioning, 0)];
+    assert_eq!(actions(2, 40, &fleet), [Action::Stop(id(3))]);
+    assert_eq!(actions(1, 1, &fleet), [Action::Stop(id(3)), Action::Stop(id(2))]);
+    assert_eq!(actions(1, 1, &fleet[..1]), []);
+}

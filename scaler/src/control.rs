@@ -1,0 +1,371 @@
+//! The control loop of one deployment: list, announce, observe, tick, reconcile, execute. It owns no decision (the
+//! planner's) and no request (the gateway's); the gateway's clock is its clock, and only its sleeps are its own.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tidegate_scaler_core::config::Sizing;
+use tidegate_scaler_core::planner::{Plan, Planner};
+use tidegate_scaler_core::reconcile::{Action, reconcile};
+use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::replica::Phase;
+use tidegate_shared::time::{Duration, Instant};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tracing::{Instrument, info, info_span, warn};
+
+use crate::fleet::{Change, Fleet};
+use crate::provider::{Instance, Provider, ProviderError};
+use book::{Book, News};
+pub use status::{ControlStatus, ControlView, HISTORY};
+
+mod book;
+mod status;
+
+/// How long a start may take until the replica is ready, unless set otherwise: large models load for many minutes.
+pub const START_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The least time between two evaluations, however often the gateway presses.
+const BREATH: Duration = Duration::from_millis(20);
+/// How long a provider may take to list its replicas before it counts as silent.
+const LIST_LIMIT: Duration = Duration::from_secs(10);
+/// The first pause after a provider did not answer; it doubles up to [`SILENCE_MAX`].
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The pause before a failed stop is tried again.
+const STOP_RETRY: Duration = Duration::from_secs(5);
+/// How long the end of the loop waits for provider calls under way when the fleet is kept.
+const CALLS_LIMIT: Duration = Duration::from_secs(10);
+/// How often a fixed fleet is listed when its provider tells of no change.
+const FIXED_TICK: Duration = Duration::from_secs(60);
+
+/// What becomes of the fleet when the loop ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Replicas run on; the next start of the gateway adopts them (C3).
+    Keep,
+    /// All replicas are stopped, all at once.
+    Stop {
+        /// How long that may take at most.
+        within: Duration,
+    },
+}
+
+/// Drives one deployment. Made by [`Control::new`] or [`Control::fixed`], then [`Control::run`].
+pub struct Control {
+    name: DeploymentName,
+    fleet: Arc<dyn Fleet>,
+    provider: Arc<dyn Provider>,
+    /// None for a fleet that is only announced.
+    planner: Option<Planner>,
+    start_limit: Duration,
+    book: Book,
+    next_id: u32,
+    calls: JoinSet<Call>,
+    /// The pause that follows if the provider does not answer now.
+    silence: Duration,
+    status: ControlStatus,
+}
+
+/// A provider call that has ended.
+struct Call {
+    id: ReplicaId,
+    kind: CallKind,
+    result: Result<(), String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallKind {
+    Start,
+    Stop,
+}
+
+/// Until when the loop rests, and what may wake it sooner.
+struct Rest {
+    longest: Duration,
+    pressed: bool,
+    changed: bool,
+}
+
+impl Control {
+    /// A loop that sizes the fleet by `sizing`. A replica that is not ready `start_limit` after its order counts as a
+    /// failed start.
+    pub fn new(
+        name: DeploymentName,
+        fleet: Arc<dyn Fleet>,
+        provider: Arc<dyn Provider>,
+        sizing: Sizing,
+        start_limit: Duration,
+    ) -> Self {
+        let planner = Planner::new(sizing, fleet.observe().at);
+        Self { planner: Some(planner), start_limit, ..Self::fixed(name, fleet, provider) }
+    }
+
+    /// A loop that announces what the provider lists, and never orders, drains or stops anything.
+    pub fn fixed(name: DeploymentName, fleet: Arc<dyn Fleet>, provider: Arc<dyn Provider>) -> Self {
+        Self {
+            name,
+            fleet,
+            provider,
+            planner: None,
+            start_limit: START_LIMIT,
+            book: Book::default(),
+            next_id: 0,
+            calls: JoinSet::new(),
+            silence: SILENCE_MIN,
+            status: ControlStatus::default(),
+        }
+    }
+
+    /// A handle for `/status` and metrics; it outlives the loop.
+    pub fn status(&self) -> ControlStatus {
+        self.status.clone()
+    }
+
+    /// Runs until `shutdown` resolves. Returns the replicas that were to be stopped and could not be in time.
+    pub async fn run(mut self, shutdown: impl Future<Output = Shutdown> + Send) -> Vec<ReplicaId> {
+        let span = info_span!("control", deployment = %self.name);
+        async move {
+            tokio::pin!(shutdown);
+            loop {
+                let listed = tokio::select! {
+                    how = &mut shutdown => return self.finish(how).await,
+                    listed = list(&*self.provider) => listed,
+                };
+                let rest = self.step(listed);
+                tokio::select! {
+                    how = &mut shutdown => return self.finish(how).await,
+                    () = self.rest(rest) => {}
+                }
+            }
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// One evaluation. Nothing in it waits, so a shutdown never cuts it in half.
+    fn step(&mut self, listed: Result<Vec<Instance>, ProviderError>) -> Rest {
+        match listed {
+            Ok(instances) => {
+                self.silence = SILENCE_MIN;
+                self.status.provider_answers(None);
+                let news = self.book.take_in(&instances, self.now());
+                self.tell_all(news);
+                self.evaluate()
+            }
+            Err(error) => self.hold(&error),
+        }
+    }
+
+    fn evaluate(&mut self) -> Rest {
+        let observed = self.fleet.observe();
+        let now = observed.at;
+        self.notice_ready(&observed);
+        if self.planner.is_some() {
+            let late = self.book.end_overdue(now, self.start_limit);
+            self.tell_all(late);
+        }
+        let seen = self.book.refine(observed);
+        let Some(planner) = self.planner.as_mut() else {
+            return Rest { longest: FIXED_TICK, pressed: false, changed: true };
+        };
+        let plan = planner.tick(&seen);
+        let actions = reconcile(plan.goal(), &seen.replicas, now, planner.sizing());
+        self.record(&plan.why);
+        for action in actions {
+            self.execute(action, &seen, &plan);
+        }
+        self.call_stops(now);
+        Rest { longest: plan.next.since(now), pressed: true, changed: true }
+    }
+
+    /// The provider does not answer: everything stays as it is, and it is asked again after a pause (C2).
+    fn hold(&mut self, error: &ProviderError) -> Rest {
+        warn!(%error, retry_in = ?self.silence, "the fleet is held");
+        self.status.provider_answers(Some(error.to_string()));
+        if let Some(planner) = &self.planner {
+            let decision = planner.hold(&self.book.refine(self.fleet.observe()));
+            self.record(&decision);
+        }
+        let longest = self.silence;
+        self.silence = (self.silence * 2).min(SILENCE_MAX);
+        Rest { longest, pressed: false, changed: false }
+    }
+
+    async fn rest(&mut self, rest: Rest) {
+        let (fleet, provider) = (Arc::clone(&self.fleet), Arc::clone(&self.provider));
+        let woken = async {
+            sleep(BREATH).await;
+            tokio::select! {
+                () = fleet.pressed(), if rest.pressed => {}
+                () = provider.changed(), if rest.changed => {}
+                else => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(call) = self.calls.join_next() => self.settle(call),
+            () = sleep(rest.longest) => {}
+            () = woken => {}
+        }
+    }
+
+    fn execute(&mut self, action: Action, seen: &Observation, plan: &Plan) {
+        match action {
+            Action::Start { count } => (0..count).for_each(|_| self.order(seen.at)),
+            Action::Drain(id) => self.tell(id, Change::Drain),
+            Action::Undrain(id) => self.tell(id, Change::Undrain),
+            Action::Stop(id) => {
+                let facts = seen.replicas.iter().find(|facts| facts.id == id);
+                let (phase, in_flight) =
+                    facts.map_or((Phase::Gone, 0), |facts| (facts.phase, facts.in_flight));
+                let why = match phase {
+                    Phase::Failed => "it failed",
+                    Phase::Draining if in_flight > 0 => "its drain took longer than the drain limit",
+                    Phase::Draining => "it was drained",
+                    _ => "it is not needed any more",
+                };
+                info!(replica = %id, why, reason = %plan.why.reason, "stop");
+                let news = self.book.end(id, why, phase == Phase::Failed);
+                self.tell_all(news);
+            }
+        }
+    }
+
+    fn order(&mut self, now: Instant) {
+        self.next_id = self.next_id.max(self.provider.next_id().0);
+        let id = ReplicaId(self.next_id);
+        self.next_id = self.next_id.saturating_add(1);
+        let capacity = self.provider.capacity();
+        self.book.order(id, capacity, now);
+        self.tell(id, Change::Ordered { capacity });
+        self.call(id, CallKind::Start);
+    }
+
+    fn call_stops(&mut self, now: Instant) {
+        for id in self.book.stops_due(now) {
+            self.call(id, CallKind::Stop);
+        }
+    }
+
+    /// Calls the provider in a task of its own: a slow stop holds up nobody, and a call is never cut off.
+    fn call(&mut self, id: ReplicaId, kind: CallKind) {
+        let provider = Arc::clone(&self.provider);
+        let work = async move {
+            let done = match kind {
+                CallKind::Start => provider.start(id).await,
+                CallKind::Stop => provider.stop(id).await,
+            };
+            done.map_err(|error| error.to_string())
+        };
+        let call = async move {
+            let result = AssertUnwindSafe(work).catch_unwind().await;
+            let result = result.unwrap_or_else(|_| Err(format!("the provider panicked over replica {id}")));
+            Call { id, kind, result }
+        };
+        self.calls.spawn(call.in_current_span());
+    }
+
+    fn settle(&mut self, call: Result<Call, JoinError>) {
+        // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
+        let Ok(Call { id, kind, result }) = call else { return };
+        let news = match kind {
+            CallKind::Start => self.book.start_ended(id, result),
+            CallKind::Stop => {
+                let stopped = result.is_ok();
+                if let Err(why) = result {
+                    warn!(replica = %id, why, retry_in = ?STOP_RETRY, "stop failed");
+                    self.status.stop_failed(why);
+                }
+                self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
+            }
+        };
+        self.tell_all(news);
+    }
+
+    fn notice_ready(&mut self, observed: &Observation) {
+        for (id, ordered_here) in self.book.became_ready(observed) {
+            info!(replica = %id, "ready");
+            self.status.became_ready(ordered_here);
+            if let Some(planner) = self.planner.as_mut() {
+                planner.became_ready();
+            }
+        }
+    }
+
+    fn tell_all(&mut self, news: impl IntoIterator<Item = News>) {
+        news.into_iter().for_each(|(id, change)| self.tell(id, change));
+    }
+
+    fn tell(&mut self, id: ReplicaId, change: Change) {
+        if let Change::StartFailed { why } = &change {
+            warn!(replica = %id, why, "start failed");
+            self.status.start_failed(why);
+            let now = self.now();
+            if let Some(planner) = self.planner.as_mut() {
+                planner.start_failed(now);
+            }
+        } else {
+            info!(replica = %id, ?change, "announce");
+        }
+        self.fleet.announce(id, change);
+    }
+
+    fn record(&self, decision: &ScaleDecision) {
+        if self.status.record(decision) {
+            let ScaleDecision { demand, queued, current, needed, target: replicas, reason, .. } = decision;
+            info!(replicas, %reason, current, needed, demand, queued, "decision");
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.fleet.observe().at
+    }
+
+    async fn finish(mut self, how: Shutdown) -> Vec<ReplicaId> {
+        let within = match how {
+            Shutdown::Stop { within } if self.planner.is_some() => within,
+            Shutdown::Stop { .. } | Shutdown::Keep => {
+                let calls = async { while self.calls.join_next().await.is_some() {} };
+                if timeout(CALLS_LIMIT, calls).await.is_err() {
+                    warn!(limit = ?CALLS_LIMIT, "provider calls under way at the end are left to themselves");
+                }
+                self.calls.detach_all();
+                return Vec::new();
+            }
+        };
+        if timeout(within, self.stop_all()).await.is_err() {
+            warn!(left = ?self.book.ids(), ?within, "not every replica could be stopped in time");
+        }
+        self.calls.detach_all();
+        self.book.ids()
+    }
+
+    /// Stops everything in parallel, as often as it takes.
+    async fn stop_all(&mut self) {
+        if let Ok(instances) = list(&*self.provider).await {
+            let news = self.book.take_in(&instances, self.now());
+            self.tell_all(news);
+        }
+        self.book.end_all("the gateway shuts down");
+        while !self.book.is_empty() {
+            self.call_stops(self.now());
+            tokio::select! {
+                Some(call) = self.calls.join_next() => self.settle(call),
+                () = sleep(STOP_RETRY) => {}
+            }
+        }
+    }
+}
+
+/// Lists what the provider runs, in bounded time.
+async fn list(provider: &dyn Provider) -> Result<Vec<Instance>, ProviderError> {
+    timeout(LIST_LIMIT, provider.list()).await.unwrap_or_else(|_| {
+        let why = format!("no list of replicas within {LIST_LIMIT:?}");
+        Err(ProviderError::Unavailable { kind: provider.kind(), why })
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The control loop's book of its replicas: what was announced of each, which provider call is running, and what has
+//! to end. It turns what a provider lists into announcements. It calls nobody and decides no sizes.
+
+use std::collections::BTreeMap;
+
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
+use tidegate_shared::time::{Duration, Instant};
+
+use crate::fleet::Change;
+use crate::provider::{Instance, InstanceState};
+
+/// Lines of an engine's output that the reason of a failed start quotes, at most.
+const QUOTED_LINES: usize = 20;
+
+/// An announcement to make.
+pub(super) type News = (ReplicaId, Change);
+
+/// Every replica of one deployment that exists or is about to.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    members: BTreeMap<ReplicaId, Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    capacity: Capacity,
+    /// When it entered the book.
+    since: Instant,
+    stage: Stage,
+    /// Ordered by this loop, not adopted.
+    ordered_here: bool,
+    /// A provider call for it is running; there is never a second one.
+    busy: bool,
+    /// Set once it has to go.
+    end: Option<End>,
+    /// No provider call before this moment.
+    not_before: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Ordered,
+    Up,
+    /// Was seen Ready.
+    Served,
+}
+
+#[derive(Debug)]
+struct End {
+    why: String,
+    /// Already announced as gone or failed.
+    told: bool,
+}
+
+impl Member {
+    fn new(capacity: Capacity, since: Instant, stage: Stage) -> Self {
+        let (ordered_here, busy, end, not_before) = (false, false, None, Instant::ZERO);
+        Self { capacity, since, stage, ordered_here, busy, end, not_before }
+    }
+
+    /// The announcement of an end that it brought about itself.
+    fn ended(&self, why: String) -> Change {
+        if self.stage == Stage::Served { Change::Gone { why } } else { Change::StartFailed { why } }
+    }
+}
+
+impl Book {
+    /// Compares with what the provider lists (in order of id), and tells what to announce.
+    pub(super) fn take_in(&mut self, listed: &[Instance], now: Instant) -> Vec<News> {
+        let mut news: Vec<_> =
+            listed.iter().filter_map(|one| Some((one.id, self.take_in_one(one, now)?))).collect();
+        self.members.retain(|id, member| {
+            if member.busy || listed.iter().any(|one| one.id == *id) {
+                return true;
+            }
+            match member.end.take() {
+                Some(End { told: true, .. }) => {}
+                Some(End { why, told: false }) => news.push((*id, Change::Gone { why })),
+                None => news.push((*id, member.ended("it vanished from its provider".to_owned()))),
+            }
+            false
+        });
+        news
+    }
+
+    fn take_in_one(&mut self, listed: &Instance, now: Instant) -> Option<Change> {
+        let known = self.members.contains_key(&listed.id);
+        let member = self
+            .members
+            .entry(listed.id)
+            .or_insert_with(|| Member::new(listed.capacity, now, Stage::Ordered));
+        if member.end.is_some() {
+            return None;
+        }
+        let capacity = listed.capacity;
+        match &listed.state {
+            InstanceState::Pending { .. } => (!known).then_some(Change::Ordered { capacity }),
+            InstanceState::Up { url } if member.stage == Stage::Ordered => {
+                member.stage = Stage::Up;
+                member.capacity = capacity;
+                Some(Change::Up { url: url.clone(), capacity })
+            }
+            InstanceState::Up { .. } => None,
+            InstanceState::Exited { how, output } => {
+                let why = quote(how, output);
+                member.end = Some(End { why: why.clone(), told: true });
+                known.then(|| member.ended(why))
+            }
+        }
+    }
+
+    /// Enters a replica whose start is about to be called.
+    pub(super) fn order(&mut self, id: ReplicaId, capacity: Capacity, now: Instant) {
+        let member = Member { ordered_here: true, busy: true, ..Member::new(capacity, now, Stage::Ordered) };
+        self.members.insert(id, member);
+    }
+
+    /// The start call has ended. An error leaves nothing behind.
+    pub(super) fn start_ended(&mut self, id: ReplicaId, result: Result<(), String>) -> Option<News> {
+        let member = self.members.get_mut(&id)?;
+        member.busy = false;
+        let Err(why) = result else { return None };
+        let told = self.members.remove(&id)?.end.is_some_and(|end| end.told);
+        (!told).then_some((id, Change::StartFailed { why }))
+    }
+
+    /// The stop call has ended; after an error it is called again, not before `again`.
+    pub(super) fn stop_ended(&mut self, id: ReplicaId, stopped: bool, again: Instant) -> Option<News> {
+        if !stopped {
+            let member = self.members.get_mut(&id)?;
+            (member.busy, member.not_before) = (false, again);
+            return None;
+        }
+        let End { why, told } = self.members.remove(&id)?.end?;
+        (!told).then_some((id, Change::Gone { why }))
+    }
+
+    /// It has to go. One that failed before it ever served is announced as a failed start.
+    pub(super) fn end(&mut self, id: ReplicaId, why: &str, failed: bool) -> Option<News> {
+        let member = self.members.get_mut(&id).filter(|member| member.end.is_none())?;
+        let told = failed && member.stage != Stage::Served;
+        member.end = Some(End { why: why.to_owned(), told });
+        told.then(|| (id, Change::StartFailed { why: why.to_owned() }))
+    }
+
+    /// Everything has to go.
+    pub(super) fn end_all(&mut self, why: &str) {
+        for member in self.members.values_mut().filter(|member| member.end.is_none()) {
+            member.end = Some(End { why: why.to_owned(), told: false });
+        }
+    }
+
+    /// Ends those that are not ready `limit` after they entered the book.
+    pub(super) fn end_overdue(&mut self, now: Instant, limit: Duration) -> Vec<News> {
+        let overdue = |member: &Member| member.stage != Stage::Served && now.since(member.since) >= limit;
+        let late: Vec<_> =
+            self.members.iter().filter(|(_, member)| overdue(member)).map(|(id, _)| *id).collect();
+        let why = format!("not ready within the start limit of {limit:?}");
+        late.into_iter().filter_map(|id| self.end(id, &why, true)).collect()
+    }
+
+    /// Those whose stop may be called now; it counts as running from here on.
+    pub(super) fn stops_due(&mut self, now: Instant) -> Vec<ReplicaId> {
+        let due = |member: &Member| member.end.is_some() && !member.busy && now >= member.not_before;
+        let due = self.members.iter_mut().filter(|(_, member)| due(member));
+        due.map(|(id, member)| {
+            member.busy = true;
+            *id
+        })
+        .collect()
+    }
+
+    /// Notes who became ready since the last observation; tells of each whether it was ordered here.
+    pub(super) fn became_ready(&mut self, seen: &Observation) -> Vec<(ReplicaId, bool)> {
+        let mut new = Vec::new();
+        for facts in seen.replicas.iter().filter(|facts| facts.phase == Phase::Ready) {
+            if let Some(member) = self.members.get_mut(&facts.id)
+                && member.stage != Stage::Served
+                && member.end.is_none()
+            {
+                member.stage = Stage::Served;
+                new.push((facts.id, member.ordered_here));
+            }
+        }
+        new
+    }
+
+    /// The observation as the planner needs it: exactly the replicas of this book, those that have to go as Gone.
+    pub(super) fn refine(&self, mut seen: Observation) -> Observation {
+        let mut observed = std::mem::take(&mut seen.replicas);
+        seen.replicas = self
+            .members
+            .iter()
+            .map(|(&id, member)| {
+                let found =
+                    observed.iter().position(|facts| facts.id == id).map(|at| observed.swap_remove(at));
+                let mut facts = found.unwrap_or_else(|| member.facts(id));
+                if member.end.is_some() {
+                    facts.phase = Phase::Gone;
+                }
+                facts
+            })
+            .collect();
+        seen
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Every id, in order.
+    pub(super) fn ids(&self) -> Vec<ReplicaId> {
+        self.members.keys().copied().collect()
+    }
+}
+
+impl Member {
+    /// What is known of a replica that the gateway does not list.
+    fn facts(&self, id: ReplicaId) -> ReplicaFacts {
+        let phase = if self.stage == Stage::Ordered { Phase::Provisioning } else { Phase::Starting };
+        let (since, capacity) = (self.since, self.capacity);
+        ReplicaFacts { id, phase, since, capacity, in_flight: 0, conversations: 0 }
+    }
+}
+
+/// How an engine ended, with its last words.
+fn quote(how: &str, output: &[String]) -> String {
+    let last = output.get(output.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
+    if last.is_empty() {
+        return format!("the engine ended ({how}) and printed nothing");
+    }
+    format!("the engine ended ({how}); its last lines:\n{}", last.join("\n"))
+}
+
+#[cfg(test)]
+mod tests;

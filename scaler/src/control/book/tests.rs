@@ -1,0 +1,139 @@
+//! What is announced of replicas as their provider lists them.
+
+use super::*;
+
+const NOW: Instant = Instant::from_micros(1_000_000);
+
+fn instance(id: u32, state: InstanceState) -> Instance {
+    Instance { id: ReplicaId(id), capacity: Capacity::ONE, state }
+}
+
+fn pending(id: u32) -> Instance {
+    instance(id, InstanceState::Pending { why: "a queue".to_owned() })
+}
+
+fn up(id: u32) -> Instance {
+    instance(id, InstanceState::Up { url: format!("http://replica-{id}") })
+}
+
+fn exited(id: u32, output: &[&str]) -> Instance {
+    let output = output.iter().map(|&line| line.to_owned()).collect();
+    instance(id, InstanceState::Exited { how: "exit code 1".to_owned(), output })
+}
+
+fn ready(id: u32) -> Observation {
+    let (since, capacity) = (NOW, Capacity::ONE);
+    let replica =
+        |phase| ReplicaFacts { id: ReplicaId(id), phase, since, capacity, in_flight: 2, conversations: 0 };
+    Observation { replicas: vec![replica(Phase::Ready)], ..Observation::default() }
+}
+
+fn ups(id: u32) -> News {
+    (ReplicaId(id), Change::Up { url: format!("http://replica-{id}"), capacity: Capacity::ONE })
+}
+
+#[test]
+fn c3_what_an_earlier_run_started_is_announced_once() {
+    let mut book = Book::default();
+    let ordered = (ReplicaId(2), Change::Ordered { capacity: Capacity::ONE });
+    assert_eq!(book.take_in(&[up(1), pending(2), exited(3, &[])], NOW), [ups(1), ordered]);
+    assert_eq!(book.take_in(&[up(1), up(2), exited(3, &[])], NOW), [ups(2)]);
+    assert_eq!(book.take_in(&[up(1), up(2), exited(3, &[])], NOW), []);
+    assert_eq!(book.stops_due(NOW), [ReplicaId(3)], "what has exited is cleared away");
+    assert_eq!(book.stops_due(NOW), [], "one call at a time");
+}
+
+#[test]
+fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
+    let mut book = Book::default();
+    book.order(ReplicaId(1), Capacity::ONE, NOW);
+    assert_eq!(book.take_in(&[], NOW), [], "its start is still being called");
+    assert_eq!(book.start_ended(ReplicaId(1), Ok(())), None);
+    let news = book.take_in(&[exited(1, &["loading", "out of memory"])], NOW);
+    let why = "the engine ended (exit code 1); its last lines:\nloading\nout of memory".to_owned();
+    assert_eq!(news, [(ReplicaId(1), Change::StartFailed { why })]);
+    assert_eq!(book.stops_due(NOW), [ReplicaId(1)]);
+    assert_eq!(book.stop_ended(ReplicaId(1), true, NOW), None, "already told");
+    assert!(book.is_empty());
+}
+
+#[test]
+fn output_is_quoted_from_its_end_and_bounded() {
+    let lines: Vec<_> = (0..100).map(|line| line.to_string()).collect();
+    let quoted = quote("signal 9", &lines);
+    assert_eq!(quoted.lines().count(), QUOTED_LINES + 1);
+    assert!(quoted.ends_with("\n98\n99"));
+    assert_eq!(quote("signal 9", &[]), "the engine ended (signal 9) and printed nothing");
+}
+
+#[test]
+fn one_that_served_and_died_is_gone() {
+    let mut book = Book::default();
+    book.take_in(&[up(1)], NOW);
+    assert_eq!(book.became_ready(&ready(1)), [(ReplicaId(1), false)]);
+    assert_eq!(book.became_ready(&ready(1)), []);
+    let news = book.take_in(&[exited(1, &[])], NOW);
+    assert!(matches!(news.as_slice(), [(ReplicaId(1), Change::Gone { .. })]), "{news:?}");
+}
+
+#[test]
+fn one_that_vanishes_is_announced_and_forgotten() {
+    let mut book = Book::default();
+    book.take_in(&[up(1), up(2)], NOW);
+    book.became_ready(&ready(1));
+    let news = book.take_in(&[], NOW);
+    assert!(
+        matches!(news.as_slice(), [(_, Change::Gone { .. }), (_, Change::StartFailed { .. })]),
+        "{news:?}"
+    );
+    assert!(book.is_empty());
+}
+
+#[test]
+fn a_failed_start_call_leaves_nothing_behind() {
+    let mut book = Book::default();
+    book.order(ReplicaId(1), Capacity::ONE, NOW);
+    let news = book.start_ended(ReplicaId(1), Err("no such file".to_owned()));
+    assert_eq!(news, Some((ReplicaId(1), Change::StartFailed { why: "no such file".to_owned() })));
+    assert!(book.is_empty());
+}
+
+#[test]
+fn a_stop_waits_for_the_start_call_and_a_failed_stop_for_its_pause() {
+    let mut book = Book::default();
+    book.order(ReplicaId(1), Capacity::ONE, NOW);
+    assert_eq!(book.end(ReplicaId(1), "not needed", false), None);
+    assert_eq!(book.end(ReplicaId(1), "not needed", false), None, "asked twice, ended once");
+    assert_eq!(book.stops_due(NOW), []);
+    book.start_ended(ReplicaId(1), Ok(()));
+    assert_eq!(book.stops_due(NOW), [ReplicaId(1)]);
+    let again = NOW + Duration::from_secs(5);
+    assert_eq!(book.stop_ended(ReplicaId(1), false, again), None);
+    assert_eq!(book.stops_due(NOW), []);
+    assert_eq!(book.stops_due(again), [ReplicaId(1)]);
+    let gone = Change::Gone { why: "not needed".to_owned() };
+    assert_eq!(book.stop_ended(ReplicaId(1), true, again), Some((ReplicaId(1), gone)));
+}
+
+#[test]
+fn the_planner_sees_exactly_the_book() {
+    let mut book = Book::default();
+    book.take_in(&[up(1), pending(2), up(4)], NOW);
+    book.end(ReplicaId(4), "not needed", false);
+    let mut seen = ready(1);
+    seen.replicas.push(ReplicaFacts { id: ReplicaId(9), ..seen.replicas[0].clone() });
+    let phases: Vec<_> = book.refine(seen).replicas.iter().map(|facts| (facts.id.0, facts.phase)).collect();
+    assert_eq!(phases, [(1, Phase::Ready), (2, Phase::Provisioning), (4, Phase::Gone)]);
+}
+
+#[test]
+fn c018_only_the_start_limit_ends_a_start() {
+    let mut book = Book::default();
+    let limit = Duration::from_secs(1800);
+    book.take_in(&[up(1), up(2)], NOW);
+    book.became_ready(&ready(1));
+    assert_eq!(book.end_overdue(NOW + Duration::from_secs(1799), limit), []);
+    let why = "not ready within the start limit of 1800s".to_owned();
+    assert_eq!(book.end_overdue(NOW + limit, limit), [(ReplicaId(2), Change::StartFailed { why })]);
+    assert_eq!(book.end_overdue(NOW + limit, limit), []);
+}

@@ -1,0 +1,135 @@
+//! What the control loop shows to `/status` and to metrics: its newest decision, the decisions that changed something,
+//! and what went wrong last. Read from any thread; it never waits for the loop.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tidegate_shared::decision::ScaleDecision;
+
+/// Decisions kept for each deployment.
+pub const HISTORY: usize = 256;
+
+/// A handle on what one control loop shows; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ControlStatus(Arc<Mutex<ControlView>>);
+
+/// What one control loop shows at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ControlView {
+    /// The newest decision; none before the first evaluation, and never one for a static fleet.
+    pub newest: Option<ScaleDecision>,
+    /// The last [`HISTORY`] decisions that changed the target or the kind of reason, oldest first.
+    pub history: VecDeque<ScaleDecision>,
+    /// How many decisions each kind of reason led to, counted where `history` is extended.
+    pub by_reason: BTreeMap<&'static str, u64>,
+    /// Replicas ordered by this loop that became ready.
+    pub starts_ready: u64,
+    /// Starts that failed.
+    pub starts_failed: u64,
+    /// Why the provider does not answer, while it does not (C2).
+    pub provider_error: Option<String>,
+    /// The last start or stop that failed; none again once a replica becomes ready.
+    pub last_failure: Option<String>,
+}
+
+impl ControlStatus {
+    /// A copy of everything, taken at one moment.
+    pub fn view(&self) -> ControlView {
+        self.lock().clone()
+    }
+
+    /// The newest decision alone.
+    pub fn newest(&self) -> Option<ScaleDecision> {
+        self.lock().newest.clone()
+    }
+
+    /// Takes in a decision; tells whether it changed the target or the kind of reason.
+    pub(super) fn record(&self, decision: &ScaleDecision) -> bool {
+        let mut view = self.lock();
+        let what = |decision: &ScaleDecision| (decision.target, decision.reason.as_str());
+        let changed = view.newest.as_ref().map(what) != Some(what(decision));
+        if changed {
+            *view.by_reason.entry(decision.reason.as_str()).or_default() += 1;
+            if view.history.len() >= HISTORY {
+                view.history.pop_front();
+            }
+            view.history.push_back(decision.clone());
+        }
+        view.newest = Some(decision.clone());
+        changed
+    }
+
+    pub(super) fn became_ready(&self, ordered_here: bool) {
+        let mut view = self.lock();
+        view.starts_ready += u64::from(ordered_here);
+        view.last_failure = None;
+    }
+
+    pub(super) fn start_failed(&self, why: &str) {
+        let mut view = self.lock();
+        view.starts_failed += 1;
+        view.last_failure = Some(why.to_owned());
+    }
+
+    pub(super) fn stop_failed(&self, why: String) {
+        self.lock().last_failure = Some(why);
+    }
+
+    pub(super) fn provider_answers(&self, error: Option<String>) {
+        self.lock().provider_error = error;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ControlView> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_shared::decision::ScaleReason;
+    use tidegate_shared::time::{Duration, Instant};
+
+    use super::*;
+
+    fn decision(at: u64, target: u32, reason: ScaleReason) -> ScaleDecision {
+        ScaleDecision {
+            at: Instant::from_micros(at),
+            demand: 0,
+            queued: 0,
+            oldest_wait: Duration::ZERO,
+            current: 0,
+            needed: 0,
+            target,
+            reason,
+        }
+    }
+
+    #[test]
+    fn e1_history_holds_changes_and_the_newest_is_always_known() {
+        let status = ControlStatus::default();
+        let cooling = |seconds| ScaleReason::Cooling {
+            low_for: Duration::from_secs(seconds),
+            window: Duration::from_secs(30),
+        };
+        assert!(status.record(&decision(1, 1, ScaleReason::Steady)));
+        assert!(status.record(&decision(2, 1, cooling(1))));
+        assert!(!status.record(&decision(3, 1, cooling(2))));
+        assert!(status.record(&decision(4, 0, ScaleReason::Idle)));
+        assert!(!status.record(&decision(5, 0, ScaleReason::Idle)));
+        let view = status.view();
+        assert_eq!(
+            view.history.iter().map(|decision| decision.at.as_micros()).collect::<Vec<_>>(),
+            [1, 2, 4]
+        );
+        assert_eq!(view.by_reason["cooling"], 1);
+        assert_eq!(status.newest().unwrap().at, Instant::from_micros(5));
+    }
+
+    #[test]
+    fn history_is_bounded() {
+        let status = ControlStatus::default();
+        (0..1000).for_each(|target| assert!(status.record(&decision(0, target, ScaleReason::Demand))));
+        assert_eq!(status.view().history.len(), HISTORY);
+    }
+}

@@ -1,0 +1,316 @@
+//! A scripted gateway and provider in one: replicas boot, load and stop in virtual time, requests come and go as the
+//! test says, and everything that the control loop does is written into a log.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use futures_util::future::BoxFuture;
+use tidegate_shared::replica::{Capacity, ReplicaFacts};
+use tokio::sync::Notify;
+
+use super::super::*;
+use crate::provider::InstanceState;
+
+/// How the next replicas behave.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    /// From the start call to an address.
+    pub boot: Duration,
+    /// From the address to readiness.
+    pub load: Duration,
+    /// How long a stop call takes.
+    pub stop: Duration,
+    /// The start call fails.
+    pub refuse_start: bool,
+    /// The engine ends after `boot`, with this output.
+    pub exit: Option<String>,
+    /// The provider does not answer.
+    pub silent: bool,
+    /// The provider takes for ever to list.
+    pub hang: bool,
+    /// The start call panics.
+    pub panic_at_start: bool,
+    /// Calls of stop that fail from here on.
+    pub failing_stops: u32,
+}
+
+#[derive(Default)]
+struct State {
+    replicas: BTreeMap<ReplicaId, ReplicaFacts>,
+    instances: BTreeMap<ReplicaId, InstanceState>,
+    queued: u32,
+    queued_since: Instant,
+    last_id: u32,
+    log: Vec<(Duration, String)>,
+}
+
+pub(super) struct World {
+    state: Mutex<State>,
+    script: Mutex<Script>,
+    pressed: Notify,
+    changed: Notify,
+    logged: Notify,
+    origin: tokio::time::Instant,
+    myself: std::sync::Weak<World>,
+}
+
+impl World {
+    pub(super) fn new() -> Arc<Self> {
+        let script = Script {
+            boot: Duration::from_secs(1),
+            load: Duration::from_secs(2),
+            stop: Duration::from_secs(1),
+            refuse_start: false,
+            exit: None,
+            silent: false,
+            hang: false,
+            panic_at_start: false,
+            failing_stops: 0,
+        };
+        Arc::new_cyclic(|myself| Self {
+            state: Mutex::default(),
+            script: Mutex::new(script),
+            pressed: Notify::new(),
+            changed: Notify::new(),
+            logged: Notify::new(),
+            origin: tokio::time::Instant::now(),
+            myself: myself.clone(),
+        })
+    }
+
+    pub(super) fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// A replica that an earlier run started.
+    pub(super) fn left_over(&self, id: u32) {
+        let mut state = self.state();
+        state.last_id = state.last_id.max(id);
+        state.instances.insert(ReplicaId(id), InstanceState::Up { url: format!("http://replica-{id}") });
+    }
+
+    /// `count` requests come.
+    pub(super) fn arrive(&self, count: u32) {
+        let mut state = self.state();
+        if state.queued == 0 {
+            state.queued_since = self.at();
+        }
+        state.queued += count;
+        state.dispatch();
+        if state.queued > 0 {
+            self.pressed.notify_one();
+        }
+    }
+
+    /// Every request of replica `id` ends.
+    pub(super) fn finish(&self, id: u32) {
+        if let Some(facts) = self.state().replicas.get_mut(&ReplicaId(id)) {
+            facts.in_flight = 0;
+        }
+        self.pressed.notify_one();
+    }
+
+    /// Replica `id` ends by itself.
+    pub(super) fn kill(&self, id: u32) {
+        let state = InstanceState::Exited { how: "signal 9".to_owned(), output: Vec::new() };
+        self.state().instances.insert(ReplicaId(id), state);
+        self.changed.notify_one();
+    }
+
+    /// Takes the log: what happened since the last call.
+    pub(super) fn log(&self) -> Vec<String> {
+        self.timed_log().into_iter().map(|(_, entry)| entry).collect()
+    }
+
+    pub(super) fn timed_log(&self) -> Vec<(Duration, String)> {
+        std::mem::take(&mut self.state().log)
+    }
+
+    /// Waits until the log holds `entry`.
+    pub(super) async fn reaches(&self, entry: &str) {
+        let limit = Duration::from_secs(24 * 3600);
+        let found = async {
+            while !self.state().log.iter().any(|(_, logged)| logged == entry) {
+                self.logged.notified().await;
+            }
+        };
+        assert!(timeout(limit, found).await.is_ok(), "no {entry:?} within a day, but {:?}", self.state().log);
+    }
+
+    fn note(&self, entry: impl Into<String>) {
+        let entry = (self.elapsed(), entry.into());
+        self.state().log.push(entry);
+        self.logged.notify_one();
+    }
+
+    fn at(&self) -> Instant {
+        Instant::ZERO + self.elapsed()
+    }
+
+    fn later(&self, wait: Duration, then: impl FnOnce(&Self) + Send + 'static) {
+        let Some(world) = self.myself.upgrade() else { return };
+        tokio::spawn(async move {
+            sleep(wait).await;
+            then(&world);
+        });
+    }
+
+    fn become_ready(&self, id: ReplicaId) {
+        let now = self.at();
+        let mut state = self.state();
+        let Some(facts) = state.replicas.get_mut(&id) else { return };
+        (facts.phase, facts.since) = (Phase::Ready, now);
+        state.dispatch();
+        drop(state);
+        self.note(format!("ready {id}"));
+        self.pressed.notify_one();
+    }
+
+    fn booted(&self, id: ReplicaId) {
+        let state = match self.script().exit.clone() {
+            Some(line) => InstanceState::Exited { how: "exit code 1".to_owned(), output: vec![line] },
+            None => InstanceState::Up { url: format!("http://replica-{id}") },
+        };
+        if let Some(instance) = self.state().instances.get_mut(&id) {
+            *instance = state;
+        }
+        self.changed.notify_one();
+    }
+}
+
+impl State {
+    /// Gives each waiter to the ready replica with the fewest requests.
+    fn dispatch(&mut self) {
+        while self.queued > 0 {
+            let ready = self.replicas.values_mut().filter(|facts| facts.phase == Phase::Ready);
+            let Some(least) = ready.min_by_key(|facts| facts.in_flight) else { return };
+            least.in_flight += 1;
+            self.queued -= 1;
+        }
+    }
+}
+
+impl Fleet for World {
+    fn observe(&self) -> Observation {
+        let at = self.at();
+        let state = self.state();
+        Observation {
+            at,
+            in_flight: state.replicas.values().map(|facts| facts.in_flight).sum(),
+            queued: state.queued,
+            oldest_wait: if state.queued > 0 { at.since(state.queued_since) } else { Duration::ZERO },
+            replicas: state.replicas.values().cloned().collect(),
+        }
+    }
+
+    fn pressed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.pressed.notified())
+    }
+
+    fn announce(&self, id: ReplicaId, change: Change) {
+        let since = self.at();
+        let facts =
+            |phase, capacity| ReplicaFacts { id, phase, since, capacity, in_flight: 0, conversations: 0 };
+        let mut state = self.state();
+        let entry = match change {
+            Change::Ordered { capacity } => {
+                state.replicas.insert(id, facts(Phase::Provisioning, capacity));
+                format!("ordered {id}")
+            }
+            Change::Up { url, capacity } => {
+                state.replicas.insert(id, facts(Phase::Starting, capacity));
+                assert_eq!(url, format!("http://replica-{id}"));
+                let load = self.script().load;
+                self.later(load, move |world| world.become_ready(id));
+                format!("up {id}")
+            }
+            Change::Drain => {
+                state.replicas.get_mut(&id).unwrap().phase = Phase::Draining;
+                format!("drain {id}")
+            }
+            Change::Undrain => {
+                state.replicas.get_mut(&id).unwrap().phase = Phase::Ready;
+                format!("undrain {id}")
+            }
+            Change::StartFailed { why } => {
+                state.replicas.remove(&id);
+                format!("start failed {id}: {why}")
+            }
+            Change::Gone { .. } => {
+                state.replicas.remove(&id);
+                format!("gone {id}")
+            }
+        };
+        drop(state);
+        self.note(entry);
+    }
+}
+
+impl Provider for World {
+    fn kind(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Instance>, ProviderError>> {
+        if self.script().hang {
+            return Box::pin(std::future::pending());
+        }
+        let answer = if self.script().silent {
+            Err(ProviderError::Unavailable { kind: "scripted", why: "it sulks".to_owned() })
+        } else {
+            let list = |(&id, state): (&ReplicaId, &InstanceState)| {
+                let (capacity, state) = (Capacity::ONE, state.clone());
+                Instance { id, capacity, state }
+            };
+            Ok(self.state().instances.iter().map(list).collect())
+        };
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        self.note(format!("start {id}"));
+        Box::pin(async move {
+            let Script { boot, refuse_start, panic_at_start, .. } = self.script().clone();
+            assert!(!panic_at_start, "as the script says");
+            let mut state = self.state();
+            state.last_id = state.last_id.max(id.0);
+            if refuse_start {
+                return Err(ProviderError::Start { id, why: "refused".to_owned() });
+            }
+            state.instances.insert(id, InstanceState::Pending { why: "booting".to_owned() });
+            drop(state);
+            self.later(boot, move |world| world.booted(id));
+            Ok(())
+        })
+    }
+
+    fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        self.note(format!("stop {id}"));
+        Box::pin(async move {
+            let wait = self.script().stop;
+            sleep(wait).await;
+            if self.script().failing_stops > 0 {
+                self.script().failing_stops -= 1;
+                return Err(ProviderError::Stop { id, why: "it clings".to_owned() });
+            }
+            self.state().instances.remove(&id);
+            Ok(())
+        })
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.changed.notified())
+    }
+
+    fn next_id(&self) -> ReplicaId {
+        ReplicaId(self.state().last_id + 1)
+    }
+}

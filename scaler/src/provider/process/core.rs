@@ -1,0 +1,212 @@
+//! What a provider knows about its replicas, shared with those that follow each engine.
+//!
+//! Never starts a process. Its one lock is held for a few lines and never across a wait.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::replica::Capacity;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::super::{Instance, InstanceState};
+use super::port::{self, Owner, PortLease};
+use super::record::{Folder, Record};
+use super::stop::{blocking, terminate};
+use super::table::{Identity, Marks, Table};
+
+/// The replicas of one deployment.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) deployment: DeploymentName,
+    pub(super) folder: Folder,
+    pub(super) marks: Marks,
+    fleet: Mutex<Fleet>,
+    version: watch::Sender<u64>,
+    listed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Fleet {
+    next: ReplicaId,
+    replicas: BTreeMap<ReplicaId, Replica>,
+}
+
+#[derive(Debug)]
+struct Replica {
+    record: Record,
+    state: InstanceState,
+    /// What is shown while it is being stopped: its end is then nobody's news.
+    stopping: Option<InstanceState>,
+    _port: PortLease,
+}
+
+impl Core {
+    pub(super) fn new(deployment: DeploymentName, folder: Folder, marks: Marks, next: ReplicaId) -> Self {
+        let fleet = Mutex::new(Fleet { next, replicas: BTreeMap::new() });
+        Self { deployment, folder, marks, fleet, version: watch::Sender::new(1), listed: AtomicU64::new(0) }
+    }
+
+    fn fleet(&self) -> MutexGuard<'_, Fleet> {
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// The public name of a replica.
+    pub(super) fn name(&self, id: ReplicaId) -> String {
+        replica_name(&self.deployment, id)
+    }
+
+    pub(super) fn next_id(&self) -> ReplicaId {
+        self.fleet().next
+    }
+
+    /// Marks `id` as used for ever. The error is for people.
+    pub(super) fn use_id(&self, id: ReplicaId) -> Result<(), String> {
+        let mut fleet = self.fleet();
+        if id < fleet.next {
+            return Err(format!("that id was used before; the lowest free one is {}", fleet.next));
+        }
+        let next = ReplicaId(id.0.checked_add(1).ok_or("there is no id after it")?);
+        self.folder.save_next_id(next).map_err(|error| format!("cannot keep the next id: {error}"))?;
+        fleet.next = next;
+        Ok(())
+    }
+
+    /// Takes a replica in, as pending.
+    pub(super) fn insert(&self, record: Record, why: &str, port: PortLease) {
+        let state = InstanceState::Pending { why: why.to_owned() };
+        self.fleet().replicas.insert(record.id, Replica { record, state, stopping: None, _port: port });
+        self.changed();
+    }
+
+    /// Every replica, in order of id. What [`Core::news`] waits for is what comes after this.
+    pub(super) fn list(&self) -> Vec<Instance> {
+        // Before the look: a change in between is told once more rather than never.
+        self.listed.store(*self.version.borrow(), Ordering::SeqCst);
+        let fleet = self.fleet();
+        let shown = |replica: &Replica| replica.stopping.as_ref().unwrap_or(&replica.state).clone();
+        let instance = |(id, replica): (&ReplicaId, &Replica)| {
+            let capacity: Capacity = replica.record.capacity;
+            Instance { id: *id, capacity, state: shown(replica) }
+        };
+        fleet.replicas.iter().map(instance).collect()
+    }
+
+    /// Resolves when something has changed since the last [`Core::list`] or since this call.
+    pub(super) fn news(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut version = self.version.subscribe();
+        let now = *version.borrow_and_update();
+        let old = self.listed.load(Ordering::SeqCst) != now;
+        async move {
+            // The sender outlives every replica; without it there is no news.
+            if !old && version.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    pub(super) fn set_state(&self, id: ReplicaId, state: InstanceState) {
+        if let Some(replica) = self.fleet().replicas.get_mut(&id) {
+            replica.state = state;
+        }
+        self.changed();
+    }
+
+    /// The port of a replica is proven; what belongs to it was put on record.
+    pub(super) fn set_up(&self, id: ReplicaId) {
+        if let Some(port) = self.port(id) {
+            self.set_state(id, InstanceState::Up { url: format!("http://127.0.0.1:{port}") });
+        }
+    }
+
+    pub(super) fn is_up(&self, id: ReplicaId) -> bool {
+        let fleet = self.fleet();
+        fleet.replicas.get(&id).is_some_and(|replica| matches!(replica.state, InstanceState::Up { .. }))
+    }
+
+    pub(super) fn port(&self, id: ReplicaId) -> Option<u16> {
+        self.fleet().replicas.get(&id).map(|replica| replica.record.port)
+    }
+
+    fn known(&self, id: ReplicaId) -> Vec<Identity> {
+        self.fleet().replicas.get(&id).map(|replica| replica.record.known()).unwrap_or_default()
+    }
+
+    /// Who listens at the port of replica `id`. If it does, its processes are put on record.
+    pub(super) async fn look(&self, id: ReplicaId) -> io::Result<Owner> {
+        let Some(port) = self.port(id) else { return Ok(Owner::Nobody) };
+        let (marks, known) = (self.marks.clone(), self.known(id));
+        let (owner, members) = blocking(move || {
+            let mut members = Vec::new();
+            let owner = port::owner(port, || {
+                members = Table::read()?.members(&marks, id, &known);
+                Ok(members.clone())
+            })?;
+            Ok((owner, members))
+        })
+        .await?;
+        if owner == Owner::Replica {
+            self.keep_members(id, members);
+        }
+        Ok(owner)
+    }
+
+    fn keep_members(&self, id: ReplicaId, members: Vec<Identity>) {
+        let mut fleet = self.fleet();
+        let Some(replica) = fleet.replicas.get_mut(&id) else { return };
+        replica.record.members = members;
+        if let Err(error) = self.folder.save(&replica.record) {
+            warn!(replica = %self.name(id), %error, "cannot update the record");
+        }
+    }
+
+    /// Ends every process of a replica. The error is for people.
+    pub(super) async fn terminate(&self, id: ReplicaId) -> Result<(), String> {
+        let (marks, known) = (self.marks.clone(), self.known(id));
+        terminate(move || Ok(Table::read()?.members(&marks, id, &known))).await
+    }
+
+    /// Ends a replica and forgets it. The error is for people.
+    pub(super) async fn stop(&self, id: ReplicaId) -> Result<(), String> {
+        let Some(stopping) = Stopping::begin(self, id) else { return Ok(()) };
+        self.terminate(id).await?;
+        self.folder
+            .forget(id, stopping.had_ended)
+            .map_err(|error| format!("cannot remove its files: {error}"))?;
+        self.fleet().replicas.remove(&id);
+        self.changed();
+        Ok(())
+    }
+}
+
+/// While it lives, the list shows the replica as it was before; a stop that is given up shows it as it is.
+struct Stopping<'a> {
+    core: &'a Core,
+    id: ReplicaId,
+    had_ended: bool,
+}
+
+impl<'a> Stopping<'a> {
+    fn begin(core: &'a Core, id: ReplicaId) -> Option<Self> {
+        let mut fleet = core.fleet();
+        let replica = fleet.replicas.get_mut(&id)?;
+        let shown = replica.stopping.get_or_insert_with(|| replica.state.clone());
+        let had_ended = matches!(shown, InstanceState::Exited { .. });
+        Some(Self { core, id, had_ended })
+    }
+}
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        if let Some(replica) = self.core.fleet().replicas.get_mut(&self.id) {
+            replica.stopping = None;
+        }
+    }
+}

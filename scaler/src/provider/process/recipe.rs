@@ -1,0 +1,105 @@
+//! Turns the command line of a deployment into the process of one replica.
+//!
+//! Never waits for the engine and never looks at what it does.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use sha2::{Digest, Sha256};
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::replica::Capacity;
+use tokio::process::{Child, Command};
+
+use super::table::MARKER;
+
+/// What stands for the port in arguments and in values of the environment.
+pub const PORT: &str = "{port}";
+
+/// How to run the replicas of one deployment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessSpec {
+    /// Whose replicas they are.
+    pub deployment: DeploymentName,
+    /// The program and its arguments, at least the program; [`PORT`] is replaced anywhere in each. No shell is involved.
+    pub command: Vec<String>,
+    /// Added to the environment of the gateway; [`PORT`] is replaced anywhere in a value.
+    pub env: BTreeMap<String, String>,
+    /// Where the program runs; the gateway's own working directory if `None`.
+    pub dir: Option<PathBuf>,
+    /// The size of each replica.
+    pub capacity: Capacity,
+}
+
+impl ProcessSpec {
+    /// A short text that is the same for the same command, environment and directory, and from which none of them can
+    /// be told: a replica that was started by another recipe is no replica of this deployment any more.
+    pub(super) fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        let mut add = |part: &[u8]| {
+            hash.update(part.len().to_le_bytes());
+            hash.update(part);
+        };
+        add(&self.command.len().to_le_bytes());
+        self.command.iter().for_each(|word| add(word.as_bytes()));
+        self.env
+            .iter()
+            .for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
+        add(self.dir.as_ref().map_or(&b""[..], |dir| dir.as_os_str().as_encoded_bytes()));
+        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Starts the process: in a group of its own, with nothing to read, writing to `log`, carrying `marker`.
+    /// The error says, for people, what was tried and what the system said.
+    pub(super) fn spawn(&self, port: u16, marker: &str, log: File) -> Result<Child, String> {
+        let with_port = |text: &str| text.replace(PORT, &port.to_string());
+        let mut words = self.command.iter().map(|word| with_port(word));
+        let program = words.next().ok_or("the command is empty; it needs at least a program")?;
+        let mut command = std::process::Command::new(&program);
+        command
+            .args(words)
+            .envs(self.env.iter().map(|(name, value)| (name, with_port(value))))
+            .env(MARKER, marker);
+        if let Some(dir) = &self.dir {
+            check_dir(dir).map_err(|error| format!("cannot work in dir {}: {error}", dir.display()))?;
+            command.current_dir(dir);
+        }
+        let twin = log.try_clone().map_err(|error| format!("cannot share the log file: {error}"))?;
+        command.stdin(Stdio::null()).stdout(log).stderr(twin).process_group(0);
+        Command::from(command).spawn().map_err(|error| format!("cannot run {program:?}: {error}"))
+    }
+}
+
+fn check_dir(dir: &PathBuf) -> io::Result<()> {
+    if std::fs::metadata(dir)?.is_dir() { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_tells_recipes_apart_and_hides_them() {
+        let spec = |words: &[&str], env: &[(&str, &str)], dir: Option<&str>| {
+            let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let command = words.iter().map(|word| (*word).to_owned()).collect();
+            let deployment = DeploymentName::new("chat");
+            ProcessSpec { deployment, command, env, dir: dir.map(PathBuf::from), capacity: Capacity::ONE }
+                .fingerprint()
+        };
+        let all = [
+            spec(&["a", "b"], &[], None),
+            spec(&["ab"], &[], None),
+            spec(&["a", "b", "c"], &[], None),
+            spec(&["a"], &[("b", "c")], None),
+            spec(&["a", "b"], &[], Some("/")),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert_eq!(one.len(), 32);
+            assert_eq!(all.iter().position(|other| other == one), Some(at));
+        }
+    }
+}

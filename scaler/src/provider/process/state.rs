@@ -1,0 +1,239 @@
+//! The state directory: one gateway at a time, and the mark by which it knows its own engines again.
+//!
+//! Holds no record of any replica itself; each deployment has a folder of its own below it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+use tidegate_shared::id::DeploymentName;
+
+use super::adopt::adopt;
+use super::core::Core;
+use super::port::Ports;
+use super::record::Folder;
+use super::stop::blocking;
+use super::table::{Marks, Table};
+
+/// Longest name of a deployment, in bytes, that can have a folder.
+const NAME_LIMIT: usize = 128;
+
+/// A state directory that this process owns until the value is dropped. Shared by all providers of one gateway.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    nonce: String,
+    ports: Ports,
+    claimed: Arc<Mutex<BTreeSet<String>>>,
+    /// Its lock goes with it. Engines do not inherit it.
+    _lock: File,
+}
+
+/// Why a state directory cannot be used.
+#[derive(Debug, Error)]
+pub enum StateDirError {
+    /// Another gateway uses it; two would take each other's engines for strays.
+    #[error("state directory {} is in use by process {holder}; every gateway needs its own state_dir", path.display())]
+    Held {
+        /// The directory.
+        path: PathBuf,
+        /// Who has it, as far as known.
+        holder: String,
+    },
+    /// It cannot be made, read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl StateDir {
+    /// Takes the directory at `path`, which is made if need be; only the user may look into it. Engines that an
+    /// earlier owner of the same directory left are known by the random nonce that is kept there.
+    pub fn open(path: &Path) -> Result<Arc<Self>, StateDirError> {
+        make_dir(path).map_err(failed("make the state directory", path))?;
+        let path = path.canonicalize().map_err(failed("find the state directory", path))?;
+        let lock = lock(&path)?;
+        let nonce = nonce(&path.join(".nonce"))?;
+        Ok(Arc::new(Self { path, nonce, ports: Ports::default(), claimed: Arc::default(), _lock: lock }))
+    }
+
+    /// Ends the engines of deployments that no longer have a process provider, and forgets them. Returns the names of
+    /// those replicas. Call it once at start, with every deployment that has one. What resists for 15 s is logged and
+    /// left for the next time.
+    pub async fn clean_up(&self, wanted: &[DeploymentName]) -> io::Result<Vec<String>> {
+        let (nonce, path) = (self.nonce.clone(), self.path.clone());
+        let found = blocking(move || {
+            let mut names = Table::read()?.deployments(&nonce);
+            for entry in fs::read_dir(path)? {
+                names.extend(entry?.file_name().to_str().and_then(deployment_name));
+            }
+            Ok(names)
+        });
+        let mut ended = Vec::new();
+        for name in
+            found.await?.iter().map(|name| DeploymentName::new(name)).filter(|name| !wanted.contains(name))
+        {
+            let (_claim, folder, marks) = self.claim(&name).map_err(io::Error::other)?;
+            let next = folder.next_id()?;
+            let core = Core::new(name, folder, marks, next);
+            ended.extend(adopt(&core, None).await?.over.into_iter().map(|id| core.name(id)));
+        }
+        Ok(ended)
+    }
+
+    /// The folder and the marks of one deployment, which only one provider at a time may have. The error is for people.
+    pub(super) fn claim(&self, deployment: &DeploymentName) -> Result<(Claim, Folder, Marks), String> {
+        let name = file_name(deployment.as_str()).ok_or_else(|| {
+            format!(
+                "deployment name {deployment:?} is not 1 to {NAME_LIMIT} letters of A-Z a-z 0-9 . _ : / -"
+            )
+        })?;
+        if !self.claimed.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+            return Err(format!("deployment {deployment} already has a process provider"));
+        }
+        let claim = Claim { claimed: Arc::clone(&self.claimed), name };
+        let path = self.path.join(&claim.name);
+        make_dir(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        Ok((claim, Folder::new(path), Marks::new(&self.nonce, deployment.as_str())))
+    }
+
+    pub(super) fn ports(&self) -> Ports {
+        self.ports.clone()
+    }
+}
+
+/// The right to run the replicas of one deployment, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Claim {
+    claimed: Arc<Mutex<BTreeSet<String>>>,
+    name: String,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, StateDirError> {
+    let path = dir.join(".lock");
+    let opened =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut file = opened.map_err(failed("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder).map_err(failed("read", &path))?;
+            let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
+            return Err(StateDirError::Held { path: dir.to_owned(), holder });
+        }
+        Err(TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
+    }
+    // For the message above only.
+    let note =
+        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()));
+    note.map_err(failed("write", &path))?;
+    Ok(file)
+}
+
+fn nonce(path: &Path) -> Result<String, StateDirError> {
+    match fs::read_to_string(path) {
+        Ok(nonce) if nonce.len() >= 32 && !nonce.contains(['/', '\n']) => return Ok(nonce),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("read", path)(error)),
+        _ => {} // None yet.
+    }
+    let source = Path::new("/proc/sys/kernel/random/uuid");
+    let nonce = fs::read_to_string(source).map_err(failed("read", source))?.trim().to_owned();
+    super::record::write_whole(path, nonce.as_bytes()).map_err(failed("write", path))?;
+    Ok(nonce)
+}
+
+fn make_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateDirError {
+    move |source| StateDirError::Io { action, path: path.to_owned(), source }
+}
+
+/// A file name for a deployment: no two deployments share one, and none begins with a dot, as the directory's own
+/// files do. `None` for a name that the configuration does not allow.
+fn file_name(deployment: &str) -> Option<String> {
+    let letters = deployment.chars().enumerate().map(|(at, letter)| match letter {
+        '/' => Some('+'),
+        '.' if at == 0 => Some('@'),
+        'A'..='Z' | 'a'..='z' | '0'..='9' | '.' | '_' | ':' | '-' => Some(letter),
+        _ => None,
+    });
+    let fits = !deployment.is_empty() && deployment.len() <= NAME_LIMIT;
+    fits.then(|| letters.collect())?
+}
+
+/// The deployment whose folder has this name; `None` if it is no such folder.
+fn deployment_name(file: &str) -> Option<String> {
+    let name = file.replace('+', "/");
+    let name = name.strip_prefix('@').map_or_else(|| name.clone(), |rest| format!(".{rest}"));
+    (file_name(&name).as_deref() == Some(file)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c005_one_gateway_per_state_dir() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path()).unwrap();
+        let error = StateDir::open(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("in use by process") && error.contains(&std::process::id().to_string()),
+            "{error}"
+        );
+        let nonce = first.nonce.clone();
+        drop(first);
+        assert_eq!(StateDir::open(dir.path()).unwrap().nonce, nonce);
+    }
+
+    #[test]
+    fn c005_one_provider_per_deployment() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let claim = state.claim(&DeploymentName::new("chat")).unwrap();
+        let error = state.claim(&DeploymentName::new("chat")).unwrap_err();
+        assert_eq!(error, "deployment chat already has a process provider");
+        drop(claim);
+        assert!(state.claim(&DeploymentName::new("chat")).is_ok());
+        assert!(state.claim(&DeploymentName::new("a\nb")).unwrap_err().contains(r#""a\nb" is not"#));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let error = StateDir::open(Path::new("/proc/tidegate")).unwrap_err().to_string();
+        assert!(error.starts_with("cannot make the state directory /proc/tidegate: "), "{error}");
+    }
+
+    #[test]
+    fn file_names_are_safe_and_distinct() {
+        assert_eq!(file_name("org/Qwen2.5:7b"), Some("org+Qwen2.5:7b".to_owned()));
+        assert_eq!(file_name(".."), Some("@.".to_owned()));
+        assert_eq!(file_name("../x"), Some("@.+x".to_owned()));
+        for name in ["", "a+b", "@x", "a\0b", "ä", &"x".repeat(129)] {
+            assert_eq!(file_name(name), None, "{name:?}");
+        }
+        for name in ["org/Qwen2.5:7b", "..", "../x"] {
+            assert_eq!(file_name(name).and_then(|file| deployment_name(&file)), Some(name.to_owned()));
+        }
+        assert_eq!(deployment_name(".lock"), None);
+    }
+}

@@ -1,33 +1,42 @@
-//! The limits of one dispatcher, with the one default of each number.
+//! What an operator may set about the admission of a deployment's requests, with the one default of each number.
+//!
+//! Only the numbers; it neither reads nor checks them. Whoever reads a configuration holds it to the bounds given
+//! here.
 
+use serde::{Deserialize, Serialize};
 use tidegate_shared::time::Duration;
 
-/// What an operator may set about admission and conversations of one deployment (Q1–Q3, R4, R7).
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The usual concurrency limit of a replica whose deployment aims at `target` requests in flight per replica:
+/// ⌈1.25 × `target`⌉ (Q1). Exact, and saturates at the largest `u32`.
+pub const fn usual_concurrency(target: u32) -> u32 {
+    target.saturating_add(target.div_ceil(4))
+}
+
+/// The limits of one dispatcher (Q1–Q3, R4, R7).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Requests in flight per replica, at least 1 (Q1); default ceil(1.25 × the target concurrency of chat). In a fleet
-    /// of mixed sizes this is the mean: each replica gets its share by capacity.
+    /// Requests that one replica works on at a time, at least 1 (Q1).
     pub concurrency: u32,
-    /// Percent of its limit, 1 to 100, from which a home sheds to others (R4).
+    /// Share of its capacity that a replica may fill before it sheds, in percent, 1 to 100 (R4).
     pub load_percent: u32,
-    /// Requests that may wait (Q1).
+    /// Requests that may wait in the queue; 0: none waits (Q1).
     pub queue_requests: u32,
-    /// Bytes of bodies that may wait (Q1).
+    /// Bytes of body that may wait in the queue; 0: only requests without a body wait (Q1).
     pub queue_bytes: u64,
-    /// How long a request may wait while something is ready (Q2).
+    /// How long a request may wait while some replica is ready; zero: not at all (Q2).
     pub headroom: Duration,
-    /// How long it may wait while nothing is ready but something can be started (Q3).
+    /// How long a request may wait for the first replica to become ready; zero: not at all (Q3).
     pub cold_start: Duration,
-    /// Conversations remembered, at least 1 (R7).
+    /// Conversations whose home is remembered, at least 1; beyond, the least recently used is forgotten (R7).
     pub conversations: u32,
-    /// How long an idle conversation is remembered (R7).
+    /// How long a conversation may be idle before its home is forgotten (R7).
     pub conversation_idle: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            concurrency: 40,
+            concurrency: usual_concurrency(32),
             load_percent: 90,
             queue_requests: 1000,
             queue_bytes: 256 << 20,
@@ -36,5 +45,17 @@ impl Default for Limits {
             conversations: 100_000,
             conversation_idle: Duration::from_secs(60 * 60),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn q1_usual_concurrency_is_a_quarter_above_the_target_rounded_up() {
+        let usual: Vec<u32> = [1, 2, 3, 4, 5, 32, 256].into_iter().map(usual_concurrency).collect();
+        assert_eq!(usual, [2, 3, 4, 5, 7, 40, 320]);
+        assert_eq!(usual_concurrency(u32::MAX), u32::MAX);
     }
 }

@@ -56,6 +56,7 @@ pub struct Dispatcher {
     start_failures: u32,
     start_took: Option<Duration>,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
+    pressed: bool,
 }
 
 impl Dispatcher {
@@ -76,6 +77,7 @@ impl Dispatcher {
             start_failures: 0,
             start_took: None,
             woken: Vec::new(),
+            pressed: false,
         }
     }
 
@@ -105,6 +107,7 @@ impl Dispatcher {
             if replica.phase == Phase::Ready {
                 self.drain.ended(now);
             }
+            self.pressed |= replica.phase == Phase::Draining && replica.in_flight == 0;
         }
         self.pump(now);
     }
@@ -118,6 +121,7 @@ impl Dispatcher {
     pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let was_ready = self.replicas.ready();
         self.apply(now, id, change);
+        self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
             self.warm_since = now;
@@ -150,6 +154,12 @@ impl Dispatcher {
     /// delivered goes to [`Dispatcher::end`].
     pub fn take_woken(&mut self) -> Vec<(TicketId, Result<Lease, Rejection>)> {
         std::mem::take(&mut self.woken)
+    }
+
+    /// Whether, since the last call, something happened that the scaler should not learn only at its next tick: a
+    /// request waits and nothing is ready or coming (Q3), a replica became ready or failed, a draining one is idle.
+    pub fn take_pressed(&mut self) -> bool {
+        std::mem::take(&mut self.pressed)
     }
 
     /// What the scaler may know (G1).
@@ -204,6 +214,7 @@ impl Dispatcher {
         if let Some(reason) = self.closed(now, facts, promised) {
             return Verdict::Reject(self.refuse(now, facts, arrived, reason));
         }
+        self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
         let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now };
         Verdict::Wait(self.queue.enter(arrived, waiter))
     }
@@ -310,7 +321,7 @@ impl Dispatcher {
             let route = if facts.identity == Identity::None { Route::Any } else { Route::Placed };
             return Some((self.pick(room.iter().copied())?, route));
         };
-        let home = self.replicas.get(found.home).filter(|home| home.phase == Phase::Ready);
+        let home = self.replicas.get(found.home).filter(|home| home.is_open());
         let Some(home) = home else { return Some((self.pick(room.iter().copied())?, Route::Rehomed)) };
         let at_home = room.iter().any(|replica| replica.id == home.id);
         if at_home && !self.is_over(home) {
@@ -378,17 +389,14 @@ impl Dispatcher {
                 self.enter(now, id, Phase::Starting);
                 self.replicas.update(id, |replica| replica.capacity = capacity);
             }
-            Change::Ready => {
-                if let Some(replica) = self.replicas.get(id).filter(|replica| replica.is_on_its_way()) {
-                    self.start_took = Some(now.since(replica.ordered));
-                }
-                self.start_failures = 0;
-                let turn = self.turn;
-                self.replicas.update(id, |replica| replica.turn = replica.turn.max(turn));
-                self.enter(now, id, Phase::Ready);
-            }
+            Change::Ready => self.ready(now, id, |phase| phase != Phase::Draining),
+            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
             Change::Draining => self.enter(now, id, Phase::Draining),
-            Change::Failed => self.enter(now, id, Phase::Failed),
+            Change::Failed if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) => {
+                self.enter(now, id, Phase::Failed);
+            }
+            Change::Failed => {}
+            Change::Suspect => self.replicas.update(id, |replica| replica.suspect = true),
             Change::Capacity(capacity) => self.replicas.update(id, |replica| replica.capacity = capacity),
             Change::StartFailed => {
                 self.replicas.remove(id);
@@ -398,6 +406,20 @@ impl Dispatcher {
                 self.replicas.remove(id);
             }
         }
+    }
+
+    fn ready(&mut self, now: Instant, id: ReplicaId, from: impl Fn(Phase) -> bool) {
+        let Some(replica) = self.replicas.get(id).filter(|replica| from(replica.phase)) else { return };
+        if replica.is_on_its_way() {
+            self.start_took = Some(now.since(replica.ordered));
+        }
+        self.start_failures = 0;
+        let turn = self.turn;
+        self.replicas.update(id, |replica| {
+            replica.turn = replica.turn.max(turn);
+            replica.suspect = false;
+        });
+        self.enter(now, id, Phase::Ready);
     }
 
     fn insert(&mut self, now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity) {
@@ -411,6 +433,7 @@ impl Dispatcher {
             capacity,
             in_flight: 0,
             load: Tokens(0),
+            suspect: false,
             turn,
         });
     }

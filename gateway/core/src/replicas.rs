@@ -26,11 +26,18 @@ pub struct Replica<T> {
     pub in_flight: u32,
     /// Tokens of the requests in progress, answers that may still grow included.
     pub load: Tokens,
+    /// A request could not even connect: it takes none until somebody has looked.
+    pub suspect: bool,
     /// Its turn among equals.
     pub turn: T,
 }
 
 impl<T> Replica<T> {
+    /// Whether it takes requests.
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Ready && !self.suspect
+    }
+
     /// Whether it was ordered and is not ready yet.
     pub fn is_on_its_way(&self) -> bool {
         matches!(self.phase, Phase::Provisioning | Phase::Starting)
@@ -92,7 +99,7 @@ impl<T: Copy> Replicas<T> {
         self.list.iter()
     }
 
-    /// How many are ready.
+    /// How many take requests.
     pub fn ready(&self) -> u32 {
         self.ready
     }
@@ -115,7 +122,7 @@ impl<T: Copy> Replicas<T> {
     /// Ready replicas with a free place that are not in `tried`. When every ready replica is in `tried`, they get
     /// another chance.
     pub fn with_room(&self, mean: u32, tried: &[ReplicaId]) -> SmallVec<[&Replica<T>; 16]> {
-        let ready = || self.list.iter().filter(|replica| replica.phase == Phase::Ready);
+        let ready = || self.list.iter().filter(|replica| replica.is_open());
         let all_tried = !tried.is_empty() && ready().all(|replica| tried.contains(&replica.id));
         ready()
             .filter(|replica| replica.in_flight < self.limit(replica, mean))
@@ -128,7 +135,7 @@ impl<T: Copy> Replicas<T> {
     }
 
     fn recount(&mut self) {
-        let ready = || self.list.iter().filter(|replica| replica.phase == Phase::Ready);
+        let ready = || self.list.iter().filter(|replica| replica.is_open());
         (self.ready, self.ready_units) =
             ready().fold((0, 0), |(n, units), replica| (n + 1, units + u64::from(replica.capacity.units())));
     }

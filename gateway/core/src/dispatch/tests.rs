@@ -130,7 +130,7 @@ fn r2_r4_follow_ups_go_home_and_detour_only_while_home_is_over_its_limit() {
 
 #[test]
 fn r5_a_conversation_whose_home_is_gone_gets_a_new_one_and_stays() {
-    for change in [Change::Gone, Change::Failed, Change::Draining] {
+    for change in [Change::Gone, Change::Failed, Change::Draining, Change::Suspect] {
         let mut dispatcher = fleet(Limits::default(), &[1, 1]);
         let first = forward(dispatcher.arrive(ms(0), &ask(1)));
         let home = first.replica;
@@ -140,7 +140,11 @@ fn r5_a_conversation_whose_home_is_gone_gets_a_new_one_and_stays() {
         assert_eq!(second.route, Route::Rehomed, "{change:?}");
         let new_home = second.replica;
         dispatcher.end(ms(4), second);
-        dispatcher.change(ms(5), home, Change::Ready);
+        dispatcher.change(
+            ms(5),
+            home,
+            if change == Change::Draining { Change::Undrain } else { Change::Ready },
+        );
         let third = forward(dispatcher.arrive(ms(6), &ask(1)));
         assert_eq!((third.route, third.replica), (Route::Home, new_home));
         dispatcher.end(ms(7), third);
@@ -369,7 +373,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => any::<usize>().prop_map(Op::End),
         1 => any::<usize>().prop_map(Op::Abandon),
         1 => any::<usize>().prop_map(Op::Fail),
-        2 => (1u32..5, 0u8..7).prop_map(|(id, change)| Op::Change(id, change)),
+        2 => (1u32..5, 0u8..9).prop_map(|(id, change)| Op::Change(id, change)),
         2 => (0u64..3000).prop_map(Op::Pass),
     ];
     prop::collection::vec(op, 1..300)
@@ -407,7 +411,7 @@ proptest! {
                 }
                 Op::Change(id, change) => {
                     let change = [Change::Ordered(Capacity::ONE), Change::Starting(Capacity::new(2)), Change::Ready,
-                        Change::Draining, Change::Failed, Change::StartFailed, Change::Gone][change as usize];
+                        Change::Draining, Change::Undrain, Change::Failed, Change::Suspect, Change::StartFailed, Change::Gone][change as usize];
                     // A number is never given twice, so a replica that is gone does not come back with leases out.
                     let known = dispatcher.observe(now).replicas.iter().any(|r| r.id.0 == id);
                     let held = leases.iter().any(|(_, lease)| lease.replica.0 == id);

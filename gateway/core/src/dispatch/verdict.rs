@@ -46,12 +46,17 @@ pub enum Change {
     Ordered(Capacity),
     /// Its engine has an address; the model loads. Also makes it known.
     Starting(Capacity),
-    /// It takes requests: the model is loaded, or it answers again, or its drain was undone.
+    /// It takes requests: the model is loaded, or it answers again. Does not undo a drain.
     Ready,
     /// It takes no new request (C5).
     Draining,
-    /// It does not answer.
+    /// Load came back: its drain is undone (C5).
+    Undrain,
+    /// It was ready and does not answer. A draining one stays draining.
     Failed,
+    /// A request could not even connect to it: it takes no request until the probe says [`Change::Ready`] or
+    /// [`Change::Failed`].
+    Suspect,
     /// It was ordered and never became ready.
     StartFailed,
     /// It is gone; conversations at home there are rehomed when they come again (R5).

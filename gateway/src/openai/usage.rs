@@ -1,0 +1,189 @@
+//! The `usage` of an answer: how many tokens the engine says it took (R8), found in the last few kilobytes.
+//!
+//! Never parses an answer as a whole and never fails: an answer without a usage that makes sense has none.
+
+use memchr::memmem;
+use serde::Deserialize;
+
+/// How much of the end of an answer is kept, in bytes. The usage is one of the last fields of every engine's
+/// answers and takes some 100 to 400 bytes.
+pub const TAIL_BYTES: usize = 4096;
+
+/// Token counts as an engine reported them. What it did not say is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the whole prompt, those found in the cache included.
+    pub prompt: Option<u64>,
+    /// Tokens of the answer.
+    pub completion: Option<u64>,
+    /// Tokens of the prompt that were found in the cache.
+    pub cached: Option<u64>,
+}
+
+impl Usage {
+    /// What `self` says, and where it is silent, what `earlier` said.
+    pub fn or(self, earlier: Self) -> Self {
+        Self {
+            prompt: self.prompt.or(earlier.prompt),
+            completion: self.completion.or(earlier.completion),
+            cached: self.cached.or(earlier.cached),
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The last usage object in `tail`, the end of a JSON answer or of a stream. Text that a model wrote cannot be
+/// mistaken for one: inside a JSON string its quotes are escaped.
+pub fn find(tail: &[u8]) -> Option<Usage> {
+    let mut before = tail;
+    loop {
+        let at = memmem::rfind(before, KEY)?;
+        if let Some(usage) = tail.get(at + KEY.len()..).and_then(object) {
+            return Some(usage);
+        }
+        before = before.get(..at)?;
+    }
+}
+
+const KEY: &[u8] = br#""usage""#;
+
+/// Reads `: {…}` at the start of `rest`.
+fn object(rest: &[u8]) -> Option<Usage> {
+    let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    if rest.first() != Some(&b'{') {
+        return None;
+    }
+    let wire = serde_json::Deserializer::from_slice(rest).into_iter::<Wire>().next()?.ok()?;
+    Some(Usage::from(wire)).filter(|usage| !usage.is_silent())
+}
+
+/// The three dialects: chat and completions, responses, messages.
+#[derive(Deserialize)]
+struct Wire {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    input_tokens_details: Option<Details>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+}
+
+impl From<Wire> for Usage {
+    fn from(wire: Wire) -> Self {
+        // The messages API counts what the cache held, and what went into it, beside `input_tokens`, not in it.
+        let beside = wire
+            .cache_read_input_tokens
+            .unwrap_or(0)
+            .saturating_add(wire.cache_creation_input_tokens.unwrap_or(0));
+        let details = wire.prompt_tokens_details.or(wire.input_tokens_details);
+        Self {
+            prompt: wire.prompt_tokens.or(wire.input_tokens.map(|input| input.saturating_add(beside))),
+            completion: wire.completion_tokens.or(wire.output_tokens),
+            cached: details.and_then(|details| details.cached_tokens).or(wire.cache_read_input_tokens),
+        }
+    }
+}
+
+/// The last [`TAIL_BYTES`] of a body that comes in chunks. Holds at most twice that.
+#[derive(Clone, Debug, Default)]
+pub struct Tail {
+    kept: Vec<u8>,
+}
+
+impl Tail {
+    /// Adds a chunk. Costs a copy of it, or of its last [`TAIL_BYTES`].
+    pub fn push(&mut self, chunk: &[u8]) {
+        if let Some(end) = chunk.last_chunk::<TAIL_BYTES>() {
+            self.kept.clear();
+            self.kept.extend_from_slice(end);
+            return;
+        }
+        if self.kept.len() + chunk.len() > 2 * TAIL_BYTES {
+            self.kept.drain(..self.kept.len().saturating_sub(TAIL_BYTES));
+        }
+        self.kept.extend_from_slice(chunk);
+    }
+
+    /// The end of what was pushed: all of it, or its last [`TAIL_BYTES`].
+    pub fn as_slice(&self) -> &[u8] {
+        self.kept.last_chunk::<TAIL_BYTES>().map_or(&self.kept, |end| end)
+    }
+
+    /// The usage of a JSON answer, once all of it was pushed.
+    pub fn usage(&self) -> Option<Usage> {
+        find(self.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(prompt: u64, completion: u64, cached: u64) -> Usage {
+        Usage { prompt: Some(prompt), completion: Some(completion), cached: Some(cached) }
+    }
+
+    #[test]
+    fn r8_usage_of_each_dialect() {
+        let chat = br#"{"choices":[],"usage":{"completion_tokens":7,"prompt_tokens":639,"total_tokens":646,"prompt_tokens_details":{"cached_tokens":621}},"timings":{"n":1}}"#;
+        assert_eq!(find(chat), Some(usage(639, 7, 621)));
+        let responses = br#"{"output":[], "usage" : {"input_tokens":10,"input_tokens_details":{"cached_tokens":4},"output_tokens":2},"metadata":{}}"#;
+        assert_eq!(find(responses), Some(usage(10, 2, 4)));
+        let messages =
+            br#"{"usage":{"cache_read_input_tokens":30,"cache_creation_input_tokens":5,"input_tokens":10,"output_tokens":2}}"#;
+        assert_eq!(find(messages), Some(usage(45, 2, 30)));
+        let embeddings = br#"{"usage":{"prompt_tokens":8,"total_tokens":8}}"#;
+        assert_eq!(find(embeddings), Some(Usage { prompt: Some(8), ..Usage::default() }));
+    }
+
+    #[test]
+    fn the_last_usage_that_makes_sense_is_taken() {
+        let body = br#"{"usage":{"prompt_tokens":1}} {"usage":{"prompt_tokens":2}} {"usage":null} {"usage":{}} {"content":"usage"}"#;
+        assert_eq!(find(body), Some(Usage { prompt: Some(2), ..Usage::default() }));
+    }
+
+    #[test]
+    fn text_of_the_model_is_not_usage() {
+        assert_eq!(find(br#"{"content":"\"usage\":{\"prompt_tokens\":9}"}"#), None);
+    }
+
+    #[test]
+    fn garbage_has_no_usage() {
+        for body in [
+            &b""[..],
+            b"\"usage\"",
+            b"\"usage\":",
+            b"\"usage\":{",
+            b"\"usage\":{\"prompt_tokens\":-1}",
+            b"\"usage\":{\"prompt_tokens\":\"1\"}",
+            b"\"usage\":[]",
+            b"\"usage\":{\"prompt_tokens\":1",
+            b"\xff\"usage\":\xff",
+        ] {
+            assert_eq!(find(body), None, "{}", String::from_utf8_lossy(body));
+        }
+    }
+
+    #[test]
+    fn the_tail_is_the_end_whatever_the_chunks() {
+        let body: Vec<u8> = (0..40_000_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
+        for size in [1, 7, 1000, 4095, 4096, 4097, 9000, 40_000] {
+            let mut tail = Tail::default();
+            for chunk in body.chunks(size) {
+                tail.push(chunk);
+                assert!(tail.kept.len() <= 2 * TAIL_BYTES);
+            }
+            assert_eq!(tail.as_slice(), &body[body.len() - TAIL_BYTES..]);
+        }
+    }
+}

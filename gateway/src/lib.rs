@@ -3,4 +3,5 @@
 //! What to do with a request is decided in `tidegate-gateway-core`, how many replicas there are in
 //! `tidegate-scaler-core`; this crate carries bytes, reads settings and shows what happens.
 
+pub mod config;
 pub mod openai;

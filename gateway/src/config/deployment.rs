@@ -1,0 +1,253 @@
+//! Reads one deployment and checks that its settings fit together.
+//!
+//! Defaults that hang on other settings are worked out here and nowhere else: the target from the task, the window
+//! and the floor from the mode, the queue threshold from the headroom, the concurrency limit from the target.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use http::HeaderName;
+use tidegate_gateway_core::config::{Limits, usual_concurrency};
+use tidegate_scaler_core::config::{MAX_REPLICAS, Mode, Sizing, Task};
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::names::header;
+use tidegate_shared::replica::Capacity;
+use tidegate_shared::time::Duration;
+
+use super::reader::{Faults, Found, Table};
+use super::server::Names;
+use super::{Deployment, Process, Source, StaticReplica, value};
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const TEBI: u64 = 1 << 40;
+
+/// Largest ceiling of a fleet unless set: a laptop survives it.
+const USUAL_MAX: u32 = 4;
+/// Largest number of units that a replica may count.
+const MOST_UNITS: u32 = 1_000_000;
+/// Most headers that may name a conversation (R1): each is looked up for each request.
+const MOST_HEADERS: usize = 16;
+
+const TASKS: [(&str, Task); 4] =
+    [("chat", Task::Chat), ("embeddings", Task::Embeddings), ("image", Task::Image), ("video", Task::Video)];
+const MODES: [(&str, Mode); 2] = [("flex", Mode::Flex), ("active", Mode::Active)];
+
+/// The settings that make no sense where the fleet is fixed.
+const SIZING_KEYS: [&str; 7] =
+    ["mode", "min", "max", "window", "queue_threshold", "autoscale", "drain_limit"];
+
+/// One deployment; `None` only where a fault has been recorded.
+pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, '_>) -> Option<Deployment> {
+    let name = table.required("name", value::model_name);
+    let aliases = table.list("aliases", value::model_name).map_or_else(Vec::new, |found| found.value);
+    for taken in name.iter().chain(&aliases) {
+        names.take(taken);
+    }
+    let model = table.read("model", value::text).map(|found| found.value);
+    let task = table.or("task", Task::default(), value::choice(&TASKS));
+    let target = table.or("target_concurrency", task.target_concurrency(), value::integer(1..=100_000));
+    let (limits, conversation_headers) = limits(&mut table, target);
+    let source = source(&mut table, base);
+    let sizing = match &source {
+        Some(Source::Static(replicas)) => fixed(&mut table, replicas.len(), target),
+        Some(Source::Process(_)) | None => sizing(&mut table, target, limits.headroom),
+    };
+    table.finish();
+    let name = name?.value;
+    Some(Deployment {
+        aliases: aliases.iter().map(|alias| DeploymentName::new(&alias.value)).collect(),
+        model: model.unwrap_or_else(|| name.clone()),
+        name: DeploymentName::new(&name),
+        task,
+        sizing,
+        limits,
+        conversation_headers,
+        source: source?,
+    })
+}
+
+/// The limits of the dispatcher, and the headers that name a conversation.
+fn limits(table: &mut Table<'_, '_>, target: u32) -> (Limits, Vec<HeaderName>) {
+    let usual = Limits { concurrency: usual_concurrency(target), ..Limits::default() };
+    let mut queue = table.section("queue");
+    let mut conversations = table.section("conversations");
+    let headers = conversation_headers(&mut conversations);
+    let limits = Limits {
+        concurrency: table.or("concurrency_limit", usual.concurrency, value::integer(1..=1_000_000)),
+        load_percent: table.or("load_limit", usual.load_percent, value::integer(1..=100)),
+        queue_requests: queue.or("requests", usual.queue_requests, value::integer(0..=1_000_000)),
+        queue_bytes: queue.or("bytes", usual.queue_bytes, value::size(0..=TEBI)),
+        headroom: queue.or("headroom", usual.headroom, value::duration(Duration::ZERO..=DAY)),
+        cold_start: queue.or("cold_start", usual.cold_start, value::duration(Duration::ZERO..=DAY)),
+        conversations: conversations.or("max", usual.conversations, value::integer(1..=10_000_000)),
+        conversation_idle: conversations.or(
+            "idle",
+            usual.conversation_idle,
+            value::duration(SECOND..=DAY * 30),
+        ),
+    };
+    queue.finish();
+    conversations.finish();
+    (limits, headers)
+}
+
+fn conversation_headers(table: &mut Table<'_, '_>) -> Vec<HeaderName> {
+    let Some(list) = table.list("headers", value::header_name) else {
+        return header::CONVERSATION.map(HeaderName::from_static).to_vec();
+    };
+    if list.value.len() > MOST_HEADERS {
+        table.faults().add(&list.place, format!("must not name more than {MOST_HEADERS} headers"));
+    }
+    let mut names: Vec<HeaderName> = Vec::new();
+    for found in list.value {
+        if names.contains(&found.value) {
+            table.faults().add(&found.place, "must not be named twice");
+        } else if found.value == header::REQUEST_ID {
+            table.faults().add(&found.place, "must not be the id of a request: it differs from turn to turn");
+        }
+        names.push(found.value);
+    }
+    names
+}
+
+/// How a fleet that can change is sized.
+fn sizing(table: &mut Table<'_, '_>, target: u32, headroom: Duration) -> Sizing {
+    let usual = Sizing::default();
+    let mode = table.or("mode", usual.mode, value::choice(&MODES));
+    let min = table.read("min", value::integer(0..=MAX_REPLICAS));
+    let max = table.read("max", value::integer(0..=MAX_REPLICAS));
+    let window = table.or("window", mode.window(), value::duration(SECOND..=DAY));
+    let threshold = table.read("queue_threshold", value::duration(Duration::ZERO..=DAY));
+    let (min, max) = bounds(table.faults(), mode, min, max);
+    if let Some(found) = threshold.as_ref().filter(|found| found.value > headroom) {
+        let headroom = humantime::format_duration(headroom);
+        let rule =
+            format!("must not be more than queue.headroom, which is {headroom}: refusals would begin first");
+        table.faults().add(&found.place, rule);
+    }
+    Sizing {
+        mode,
+        min,
+        max,
+        target_concurrency: target,
+        window,
+        queue_threshold: threshold.map_or(headroom / 2, |found| found.value),
+        autoscale: table.or("autoscale", usual.autoscale, value::boolean),
+        drain_limit: table.or("drain_limit", usual.drain_limit, value::duration(Duration::ZERO..=DAY)),
+    }
+}
+
+/// The floor and the ceiling of a fleet (A5, A6, C1).
+fn bounds(faults: &Faults<'_>, mode: Mode, min: Option<Found<u32>>, max: Option<Found<u32>>) -> (u32, u32) {
+    let low = min.as_ref().map_or(mode.min(), |found| found.value);
+    let high = max.as_ref().map_or(USUAL_MAX, |found| found.value);
+    match (&min, &max) {
+        (Some(min), _) if mode == Mode::Active && low == 0 => {
+            faults.add(&min.place, "must be at least 1 in active mode; flex mode goes to zero");
+        }
+        (Some(min), Some(_)) if low > high => {
+            faults.add(&min.place, format!("must not be more than max, which is {high}"));
+        }
+        (Some(min), None) if low > high => {
+            faults.add(&min.place, format!("must not be more than max, which is {high} unless given"));
+        }
+        (None, Some(max)) if low > high => {
+            faults.add(&max.place, format!("must not be less than min, which is {low} in active mode"));
+        }
+        _ => {}
+    }
+    (low, high)
+}
+
+/// The size of a static fleet: what it is.
+fn fixed(table: &mut Table<'_, '_>, replicas: usize, target: u32) -> Sizing {
+    for key in SIZING_KEYS {
+        if let Some(place) = table.given(key) {
+            table.faults().add(&place, "must not be given with replicas: their number is fixed");
+        }
+    }
+    let count = u32::try_from(replicas).unwrap_or(MAX_REPLICAS);
+    let usual = Sizing { mode: Mode::Active, window: Mode::Active.window(), ..Sizing::default() };
+    Sizing { min: count, max: count, target_concurrency: target, autoscale: false, ..usual }
+}
+
+/// Where the replicas come from; `None` only where a fault has been recorded.
+fn source(table: &mut Table<'_, '_>, base: &Path) -> Option<Source> {
+    let process = table.given("process").is_some();
+    let replica = table.given("replica").is_some();
+    let started = table.table("process").and_then(|inner| self::process(inner, base));
+    let given = replicas(table);
+    match (process, replica) {
+        (true, false) => started.map(Source::Process),
+        (false, true) => given.map(Source::Static),
+        (true, true) => {
+            table.faults().add(table.place(), "must have a process or replicas, not both");
+            None
+        }
+        (false, false) => {
+            table
+                .faults()
+                .add(table.place(), "must have a process (a command to start) or replicas (their URLs)");
+            None
+        }
+    }
+}
+
+fn process(mut table: Table<'_, '_>, base: &Path) -> Option<Process> {
+    let command = table.required_list("command", value::any_text);
+    let env = table.section("env").into_secrets(variable, value::any_text);
+    let dir = table.read("dir", value::path).map(|found| base.join(found.value));
+    let capacity = capacity(&mut table);
+    let start_limit = table.or("start_limit", SECOND * 30 * 60, value::duration(SECOND..=DAY));
+    let faults = table.faults();
+    table.finish();
+    let command = command?;
+    let place = command.place.without_value();
+    let command: Vec<String> = command.value.into_iter().map(|found| found.value).collect();
+    if command.first().is_none_or(String::is_empty) {
+        faults.add(&place, "must begin with the program to start");
+    }
+    let env = BTreeMap::from_iter(env);
+    if !command.iter().chain(env.values()).any(|text| text.contains("{port}")) {
+        let rule = "must hold {port}, here or in env: Tidegate chooses the port that the engine listens on";
+        faults.add(&place, rule);
+    }
+    let dir = dir.unwrap_or_else(|| base.to_owned());
+    Some(Process { command, env, dir, capacity, start_limit })
+}
+
+/// Whether `name` can be a variable of the environment.
+fn variable(name: &str) -> Result<(), &'static str> {
+    let good = !name.is_empty() && !name.contains(['=', '\0']);
+    good.then_some(()).ok_or("must have a name that is not empty and holds no =")
+}
+
+/// The replicas of a static fleet; `None` where there are none or too many.
+fn replicas(table: &mut Table<'_, '_>) -> Option<Vec<StaticReplica>> {
+    let place = table.place().missing("replica");
+    let faults = table.faults();
+    let tables = table.tables("replica")?;
+    let count = u32::try_from(tables.len()).unwrap_or(u32::MAX);
+    if !(1..=MAX_REPLICAS).contains(&count) {
+        faults.add(&place, format!("must be 1 to {MAX_REPLICAS} replicas, not {count}"));
+    }
+    let mut urls = Vec::new();
+    let mut replicas = Vec::new();
+    for mut inner in tables.into_iter().flatten() {
+        let url = inner.required("url", value::url);
+        let capacity = capacity(&mut inner);
+        inner.finish();
+        let Some(Found { value: url, place }) = url else { continue };
+        if urls.contains(&url) {
+            faults.add(&place, "must not be given twice in one deployment");
+        }
+        urls.push(url.clone());
+        replicas.push(StaticReplica { url, capacity });
+    }
+    Some(replicas)
+}
+
+fn capacity(table: &mut Table<'_, '_>) -> Capacity {
+    Capacity::new(table.or("capacity", Capacity::ONE.units(), value::integer(1..=MOST_UNITS)))
+}

@@ -1,0 +1,188 @@
+//! What the operator wants, read from one TOML file and checked as a whole.
+//!
+//! A [`Config`] that exists is good: every number is within its bounds and the parts fit together. Reading tells all
+//! faults at once, each with its path, value, rule and line; it never panics, never guesses and never warns only.
+//! Paths in the file are relative to the folder of the file.
+
+mod deployment;
+mod error;
+mod nearest;
+mod reader;
+mod server;
+mod url;
+mod value;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use http::HeaderName;
+use tidegate_gateway_core::config::Limits;
+use tidegate_scaler_core::config::{Sizing, Task};
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::problem::Problem;
+use tidegate_shared::replica::Capacity;
+use tidegate_shared::time::Duration;
+use toml::de::DeTable;
+
+pub use error::ConfigError;
+pub use server::{Access, Level, Log, ServerLimits};
+pub use url::BaseUrl;
+
+/// Largest configuration file, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// Everything that the operator may set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where requests are taken; port 0 lets the kernel choose.
+    pub listen: SocketAddr,
+    /// Where `/status` and `/metrics` are served: a loopback address, never the port of `listen`.
+    pub admin: SocketAddr,
+    /// Folder for what must survive a restart: records of replicas, their logs.
+    pub state_dir: PathBuf,
+    /// Limits of the server as a whole (H4, H6, Q1).
+    pub limits: ServerLimits,
+    /// What is logged, and where.
+    pub log: Log,
+    /// The deployments in the order of the file, at least one; names and aliases are unique over all.
+    pub deployments: Vec<Deployment>,
+}
+
+/// One model and the fleet that serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// The name that clients send as `model`: 1 to 128 of `[A-Za-z0-9._:/-]`.
+    pub name: DeploymentName,
+    /// Other names for it.
+    pub aliases: Vec<DeploymentName>,
+    /// The name that the engine knows; `name` unless set. Where it differs from what the client sent, it is written
+    /// into the body (H3).
+    pub model: String,
+    /// What it does (A1).
+    pub task: Task,
+    /// How its fleet is sized (A1–A6, C1, C5). A static fleet has `min` and `max` equal to its number of replicas
+    /// and `autoscale` off.
+    pub sizing: Sizing,
+    /// Admission, queue and conversations (Q1–Q3, R4, R7).
+    pub limits: Limits,
+    /// Headers that name a conversation, the first present wins; at most 16, may be empty (R1).
+    pub conversation_headers: Vec<HeaderName>,
+    /// Where its replicas come from.
+    pub source: Source,
+}
+
+/// Where replicas come from (SPEC 8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Local engines that Tidegate starts and stops.
+    Process(Process),
+    /// Engines that run anyway, 1 to 32 with different URLs.
+    Static(Vec<StaticReplica>),
+}
+
+impl Source {
+    /// The word used in status and logs.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Process(_) => "process",
+            Self::Static(_) => "static",
+        }
+    }
+}
+
+/// How a local engine is started. `Debug` leaves out the values of `env`: they may be secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Program and arguments, at least the program. `{port}` stands for the port to listen on, here or in `env`.
+    pub command: Vec<String>,
+    /// Set in addition to the gateway's own environment.
+    pub env: BTreeMap<String, String>,
+    /// Working folder; the folder of the configuration file unless set.
+    pub dir: PathBuf,
+    /// The size of each replica beside those of other offers, 1 to 1,000,000 units (R3).
+    pub capacity: Capacity,
+    /// How long a start may take until the model is loaded, 1 s to 24 h; then it counts as failed (C1).
+    pub start_limit: Duration,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process")
+            .field("command", &self.command)
+            .field("env", &self.env.keys())
+            .field("dir", &self.dir)
+            .field("capacity", &self.capacity)
+            .field("start_limit", &self.start_limit)
+            .finish()
+    }
+}
+
+/// One engine of a static fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticReplica {
+    /// Its base URL.
+    pub url: BaseUrl,
+    /// Its size beside its siblings, 1 to 1,000,000 units (R3).
+    pub capacity: Capacity,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`, up to 4 MiB.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the file; one if it cannot be read, is not UTF-8 text or not TOML.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let whole = |rule: String, line| {
+            let problem = Problem { path: path.display().to_string(), value: String::new(), rule, line };
+            ConfigError::new(path, String::new(), vec![problem])
+        };
+        let mut bytes = Vec::new();
+        let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+        let size = read.map_err(|error| whole(format!("cannot be read: {error}"), 0))?;
+        if size as u64 > LARGEST {
+            return Err(whole(format!("must not be larger than {}", value::show_size(LARGEST)), 0));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+            let line = good.filter(|&&byte| byte == b'\n').count() + 1;
+            whole("must be UTF-8 text, and this line holds other bytes".to_owned(), line)
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks `text`, which came from `path`: it names the file in errors, and relative paths start at its folder.
+    /// Reads no file; the default of `state_dir` comes from the environment.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the text; one if it is not TOML.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let failed = |problems| ConfigError::new(path, text.to_owned(), problems);
+        let faults = reader::Faults::new(text);
+        let root = DeTable::parse(text).map_err(|error| {
+            let line = error.span().map_or(0, |span| faults.line(span.start));
+            let rule = format!("not TOML: {}", error.message());
+            failed(vec![Problem { path: path.display().to_string(), value: String::new(), rule, line }])
+        })?;
+        let config = server::read(reader::Table::root(&faults, root.get_ref()), &base_of(path));
+        match (config, faults.into_problems()) {
+            (Some(config), problems) if problems.is_empty() => Ok(config),
+            (_, problems) => Err(failed(problems)),
+        }
+    }
+}
+
+/// The folder that relative paths in the file at `path` start from.
+fn base_of(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+#[cfg(test)]
+mod example_tests;
+#[cfg(test)]
+mod tests;

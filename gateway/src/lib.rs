@@ -4,4 +4,5 @@
 //! `tidegate-scaler-core`; this crate carries bytes, reads settings and shows what happens.
 
 pub mod config;
+pub mod engine;
 pub mod openai;

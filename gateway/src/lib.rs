@@ -3,6 +3,19 @@
 //! What to do with a request is decided in `tidegate-gateway-core`, how many replicas there are in
 //! `tidegate-scaler-core`; this crate carries bytes, reads settings and shows what happens.
 
+pub mod admin;
+pub mod app;
+pub mod cli;
+pub mod clock;
 pub mod config;
+pub mod deployment;
+pub mod endpoint;
 pub mod engine;
+pub mod layer;
 pub mod openai;
+pub mod pool;
+pub mod probe;
+pub mod quickstart;
+pub mod server;
+pub mod telemetry;
+pub mod upstream;

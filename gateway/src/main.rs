@@ -1,3 +1,7 @@
-//! The binary `tidegate`.
+//! The binary `tidegate`: hands over to the command line.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidegate::cli::main()
+}

@@ -1,0 +1,189 @@
+//! The operator's side, on a port of its own: `/status`, `/metrics`, `/livez`. Gathers what others know; decides and
+//! changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
+
+pub mod status;
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tidegate_scaler::control::ControlStatus;
+use tidegate_scaler_core::config::Sizing;
+use tidegate_shared::id::replica_name;
+use tidegate_shared::replica::Phase;
+
+use crate::clock::Clock;
+use crate::layer::read::Budget;
+use crate::pool::Pool;
+use crate::telemetry::meter::{self, DeploymentMeter, Figures};
+use status::{DecisionStatus, DeploymentStatus, MOST_DECISIONS, ReplicaStatus, Status};
+
+/// How long a connection may be idle or take to send a request's head.
+const HEADER_READ: Duration = Duration::from_secs(30);
+const PHASES: [Phase; 5] =
+    [Phase::Provisioning, Phase::Starting, Phase::Ready, Phase::Draining, Phase::Failed];
+
+/// What the operator's side knows of one deployment.
+#[derive(Debug)]
+pub struct Fleet {
+    /// Its requests and replicas.
+    pub pool: Arc<Pool>,
+    /// Its metrics.
+    pub meter: Arc<DeploymentMeter>,
+    /// What its control loop decided.
+    pub control: ControlStatus,
+    /// Its settings.
+    pub sizing: Sizing,
+    /// The kind of its provider.
+    pub provider: &'static str,
+}
+
+/// Renders the page of metrics.
+pub type Render = metrics_exporter_prometheus::PrometheusHandle;
+
+/// See the module.
+pub struct Admin {
+    clock: Clock,
+    fleets: Vec<Fleet>,
+    budget: Arc<Budget>,
+    render: Render,
+}
+
+impl Admin {
+    /// Over these deployments, in the order of the configuration.
+    pub fn new(clock: Clock, fleets: Vec<Fleet>, budget: Arc<Budget>, render: Render) -> Arc<Self> {
+        Arc::new(Self { clock, fleets, budget, render })
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            deployments: self.fleets.iter().map(|fleet| self.deployment(fleet)).collect(),
+        }
+    }
+
+    fn deployment(&self, fleet: &Fleet) -> DeploymentStatus {
+        let (seen, known, conversations) = fleet.pool.inspect();
+        let view = fleet.control.view();
+        let replicas = seen.replicas.iter().zip(&known).map(|(facts, known)| ReplicaStatus {
+            id: replica_name(fleet.pool.name(), facts.id),
+            phase: facts.phase,
+            age_s: seen.at.since(facts.since).as_secs_f64(),
+            in_flight: facts.in_flight,
+            load_tokens: known.load.0,
+            capacity: facts.capacity.units(),
+            conversations: facts.conversations,
+            url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
+            why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
+        });
+        let told = |decision| DecisionStatus::new(decision, seen.at);
+        DeploymentStatus {
+            name: fleet.pool.name().to_string(),
+            mode: fleet.sizing.mode,
+            provider: fleet.provider.to_owned(),
+            min: fleet.sizing.min,
+            max: fleet.sizing.max,
+            target: view.newest.as_ref().map_or(fleet.sizing.min, |decision| decision.target),
+            in_flight: seen.in_flight,
+            queued: seen.queued,
+            oldest_wait_s: seen.oldest_wait.as_secs_f64(),
+            conversations,
+            replicas: replicas.collect(),
+            decision: view.newest.as_ref().map(told),
+            decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
+            trouble: view.provider_error.or(view.last_failure),
+        }
+    }
+
+    /// Brings the gauges up to date and renders all metrics.
+    fn metrics(&self) -> String {
+        for fleet in &self.fleets {
+            let (seen, _, conversations) = fleet.pool.inspect();
+            let name = |id| replica_name(fleet.pool.name(), id);
+            let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
+            let view = fleet.control.view();
+            fleet.meter.gauges(&Figures {
+                queued: seen.queued,
+                conversations,
+                target: view.newest.map(|decision| decision.target),
+                in_flight: seen.replicas.iter().map(|facts| (name(facts.id), facts.in_flight)).collect(),
+                phases: PHASES.map(|phase| (phase, u32::try_from(count(phase)).unwrap_or(u32::MAX))).to_vec(),
+                decisions: view.by_reason,
+                starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
+            });
+        }
+        meter::buffered(self.budget.used());
+        self.render.run_upkeep();
+        self.render.render()
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let (kind, body) = match request.uri().path() {
+            "/status" => ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into()),
+            "/metrics" => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
+            "/livez" => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
+            _ => {
+                let text = "not found; there are /status, /metrics and /livez\n";
+                return plain(StatusCode::NOT_FOUND, text);
+            }
+        };
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "allowed are GET and HEAD\n");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        let mut response = Response::new(Full::new(body));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// Serves the operator's side for ever.
+pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the admin port cannot be served");
+            return;
+        }
+    };
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection on the admin port");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let admin = Arc::clone(&admin);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let answer = admin.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let _ = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_READ)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! The shape of `/status` (E1), shared by the gateway that serves it and by `tidegate status` that shows it.
+//!
+//! Only the shape: it reads no clock and gathers nothing. All times are ages: seconds before the answer was made, so
+//! that no clock needs to be compared. Fields may be added; readers ignore those that they do not know.
+
+use serde::{Deserialize, Serialize};
+use tidegate_scaler_core::config::Mode;
+use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::replica::Phase;
+use tidegate_shared::time::Instant;
+
+/// Most decisions that a deployment tells.
+pub const MOST_DECISIONS: usize = 32;
+
+/// The answer of `/status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the gateway.
+    pub version: String,
+    /// Seconds since the gateway started.
+    pub uptime_s: f64,
+    /// Every deployment, in the order of the configuration.
+    pub deployments: Vec<DeploymentStatus>,
+}
+
+/// One deployment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeploymentStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it may go to zero (A5).
+    pub mode: Mode,
+    /// Where its replicas come from: `process`, `static`.
+    pub provider: String,
+    /// Fewest replicas.
+    pub min: u32,
+    /// Most replicas.
+    pub max: u32,
+    /// Replicas wanted now.
+    pub target: u32,
+    /// Requests that a replica works on, over all replicas.
+    pub in_flight: u32,
+    /// Requests in the queue.
+    pub queued: u32,
+    /// Seconds that the oldest of them has waited; 0 when nothing waits.
+    pub oldest_wait_s: f64,
+    /// Conversations that have a home (R7).
+    pub conversations: u32,
+    /// Every replica that is not gone, in order of id.
+    pub replicas: Vec<ReplicaStatus>,
+    /// The last evaluation; absent before the first.
+    pub decision: Option<DecisionStatus>,
+    /// The evaluations that changed the target or its reason, newest first, at most [`MOST_DECISIONS`].
+    #[serde(default)]
+    pub decisions: Vec<DecisionStatus>,
+    /// What an operator should look at, for people: the last failed start, a provider that does not answer.
+    pub trouble: Option<String>,
+}
+
+/// One replica.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// Its public name, as in `x-tidegate-replica` (H5).
+    pub id: String,
+    /// Its phase.
+    pub phase: Phase,
+    /// Seconds that it has been in that phase.
+    pub age_s: f64,
+    /// Requests that it works on.
+    pub in_flight: u32,
+    /// Tokens that these requests hold, estimated (R8).
+    pub load_tokens: u64,
+    /// Its size in units of its offer (R3).
+    pub capacity: u32,
+    /// Conversations that have their home there.
+    pub conversations: u32,
+    /// Base URL of its engine; absent while it has none. Shown on the admin port only, never to clients (H5).
+    pub url: Option<String>,
+    /// Why it is in that phase, for people, where there is something to say.
+    pub why: Option<String>,
+}
+
+/// One scaling evaluation (E1).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecisionStatus {
+    /// Seconds since it was made.
+    pub age_s: f64,
+    /// Requests in flight, including the queue.
+    pub demand: u32,
+    /// Requests in the queue.
+    pub queued: u32,
+    /// Seconds that the oldest of them had waited.
+    pub oldest_wait_s: f64,
+    /// Replicas that counted: ready ones and those on their way.
+    pub current: u32,
+    /// Replicas that the rule asked for, before any guard.
+    pub needed: u32,
+    /// Replicas that the guards allowed.
+    pub target: u32,
+    /// Why, as the word that metrics use too.
+    pub reason: String,
+    /// Why, for people, with its numbers.
+    pub text: String,
+}
+
+impl DecisionStatus {
+    /// `decision` as seen at `now`.
+    pub fn new(decision: &ScaleDecision, now: Instant) -> Self {
+        Self {
+            age_s: now.since(decision.at).as_secs_f64(),
+            demand: decision.demand,
+            queued: decision.queued,
+            oldest_wait_s: decision.oldest_wait.as_secs_f64(),
+            current: decision.current,
+            needed: decision.needed,
+            target: decision.target,
+            reason: decision.reason.as_str().to_owned(),
+            text: decision.reason.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_shared::decision::ScaleReason;
+    use tidegate_shared::time::Duration;
+
+    #[test]
+    fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
+        let second = Duration::from_secs(1);
+        let decision = ScaleDecision {
+            at: Instant::ZERO + second,
+            demand: 3,
+            queued: 1,
+            oldest_wait: second / 2,
+            current: 2,
+            needed: 1,
+            target: 2,
+            reason: ScaleReason::Cooling { low_for: second * 12, window: second * 30 },
+        };
+        let told = DecisionStatus::new(&decision, Instant::ZERO + second * 5);
+        assert_eq!((told.age_s, told.oldest_wait_s), (4.0, 0.5));
+        assert_eq!((told.demand, told.queued, told.current, told.needed, told.target), (3, 1, 2, 1, 2));
+        assert_eq!((told.reason.as_str(), told.text.as_str()), ("cooling", "cooling 12 s of 30 s"));
+    }
+}

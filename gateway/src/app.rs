@@ -1,0 +1,322 @@
+//! Puts the parts together and runs them: listeners, cores, deployments with their control loops, the admin side,
+//! signals, and the end.
+//!
+//! Decides only the order of things. Everything that can fail because of the machine (a port, a folder) is tried
+//! before anything is started.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, UNIX_EPOCH};
+
+use thiserror::Error;
+use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
+use tidegate_scaler::provider::fixed::Fixed;
+use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
+use tidegate_scaler::provider::{Provider, ProviderError};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::admin::{self, Admin, Fleet};
+use crate::clock::Clock;
+use crate::config::{Access, Config, Deployment as Settings, Process, Source};
+use crate::deployment::{Deployment, Directory};
+use crate::layer::read::Budget;
+use crate::pool::{Pool, PoolFleet};
+use crate::probe::Prober;
+use crate::server::{self, Gateway};
+use crate::telemetry::access::AccessLog;
+use crate::telemetry::meter::{self, DeploymentMeter};
+use crate::telemetry::record::Sink;
+
+/// How long the replicas of all deployments may take to stop at the end.
+const STOP: Duration = Duration::from_secs(20);
+
+/// Why the gateway did not start.
+#[derive(Debug, Error)]
+pub enum AppError {
+    /// A port is taken, or not this user's to take.
+    #[error("cannot listen on {address} (`{key}`): {error}{hint}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Its key in the configuration.
+        key: &'static str,
+        /// What the system said.
+        error: io::Error,
+        /// What may help.
+        hint: &'static str,
+    },
+    /// The folder for records cannot be used.
+    #[error(transparent)]
+    State(#[from] StateDirError),
+    /// The replicas of an earlier run cannot be taken over.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// The access log cannot be written.
+    #[error("cannot write the access log {path}: {error}")]
+    AccessLog {
+        /// Where.
+        path: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Something else of the machine's.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What came of it.
+        error: String,
+    },
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> AppError {
+    move |error| AppError::System { what, error: error.to_string() }
+}
+
+/// Where a running gateway listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// Requests.
+    pub listen: SocketAddr,
+    /// Status and metrics.
+    pub admin: SocketAddr,
+}
+
+/// Runs the gateway until it is asked to stop by SIGTERM or SIGINT: then it takes no new request, finishes the running
+/// ones and stops the replicas that it started. A second signal ends it at once. `started` is called once requests are
+/// served.
+///
+/// # Errors
+/// See [`AppError`]; nothing is left running then.
+pub fn run(config: Config, started: impl FnOnce(Addresses) + Send + 'static) -> Result<(), AppError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(system("cannot make a runtime"))?;
+    runtime.block_on(async move {
+        let signals = Signals::new()?;
+        let (stop, stopping) = watch::channel(false);
+        let app = App::start(config, stopping).await?;
+        started(app.addresses);
+        app.until_stopped(signals, stop).await;
+        Ok(())
+    })
+}
+
+struct App {
+    addresses: Addresses,
+    cores: Vec<JoinHandle<io::Result<()>>>,
+    controls: JoinSet<()>,
+    /// Told when the control loops shall end; each holds a receiver.
+    finish: watch::Sender<bool>,
+    access: Arc<AccessLog>,
+}
+
+impl App {
+    async fn start(config: Config, stopping: watch::Receiver<bool>) -> Result<Self, AppError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let listeners = listen(config.listen, "listen", cores)?;
+        let admin = listen(config.admin, "admin", 1)?;
+        let clock = Clock::start();
+        let access = access_log(&config.log.access)?;
+        let render =
+            meter::install().map_err(|error| AppError::System { what: "cannot start the metrics", error })?;
+        let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
+
+        let (finish, finishing) = watch::channel(false);
+        let mut controls = JoinSet::new();
+        let (mut deployments, mut fleets) = (Vec::new(), Vec::new());
+        let state = state_dir(&config).await?;
+        for settings in &config.deployments {
+            let (deployment, fleet, control) = deploy(settings, clock, state.as_ref()).await?;
+            tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
+            controls.spawn(keep(control, finishing.clone()));
+            deployments.push(deployment);
+            fleets.push(fleet);
+        }
+
+        let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
+        let created = clock.wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let gateway = Arc::new(Gateway {
+            clock,
+            directory: Directory::new(deployments),
+            budget: Budget::new(config.limits.buffered),
+            limits: config.limits,
+            sink: Arc::new(sink),
+            created,
+            stopping,
+        });
+        tokio::spawn(Arc::clone(&access).keep_writing());
+        let admin_side = Admin::new(clock, fleets, Arc::clone(&gateway.budget), render);
+        for listener in admin {
+            tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
+        }
+        let cores = spawn_cores(&gateway, listeners)?;
+        Ok(Self { addresses, cores, controls, finish, access })
+    }
+
+    async fn until_stopped(mut self, mut signals: Signals, stop: watch::Sender<bool>) {
+        signals.next().await;
+        tracing::info!("stopping: running requests are finished; a second signal cuts them");
+        stop.send_replace(true);
+        let cores = std::mem::take(&mut self.cores);
+        tokio::select! {
+            () = joined(cores) => {}
+            () = signals.next() => tracing::warn!("stopping at once"),
+        }
+        self.finish.send_replace(true);
+        tokio::select! {
+            () = async { while self.controls.join_next().await.is_some() {} } => {}
+            () = signals.next() => {}
+        }
+        self.access.flush();
+    }
+}
+
+/// Waits for the cores without blocking the control loops, which the last requests may need.
+async fn joined(cores: Vec<JoinHandle<io::Result<()>>>) {
+    for core in cores {
+        let (told, done) = oneshot::channel();
+        std::thread::spawn(move || told.send(core.join().is_ok()));
+        let _ = done.await;
+    }
+}
+
+async fn keep(control: Control, mut finishing: watch::Receiver<bool>) {
+    let finish = async move {
+        let _ = finishing.wait_for(|finishing| *finishing).await;
+        Shutdown::Stop { within: STOP }
+    };
+    for left in control.run(finish).await {
+        tracing::error!(replica = %left, "could not be stopped");
+    }
+}
+
+fn listen(address: SocketAddr, key: &'static str, count: usize) -> Result<Vec<TcpListener>, AppError> {
+    server::bind(address, count).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => "; another process has that port, perhaps another tidegate",
+            io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+            _ => "",
+        };
+        AppError::Listen { address, key, error, hint }
+    })
+}
+
+fn local(listeners: &[TcpListener]) -> Result<SocketAddr, AppError> {
+    let first = listeners.first().ok_or_else(|| io::Error::other("no listener"));
+    first.and_then(TcpListener::local_addr).map_err(system("cannot listen"))
+}
+
+fn access_log(access: &Access) -> Result<Arc<AccessLog>, AppError> {
+    match access {
+        Access::Off => Ok(AccessLog::off()),
+        Access::Stdout => Ok(AccessLog::stdout()),
+        Access::File(path) => AccessLog::file(path)
+            .map_err(|error| AppError::AccessLog { path: path.display().to_string(), error }),
+    }
+}
+
+/// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
+async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
+    let by_process = |deployment: &&Settings| matches!(deployment.source, Source::Process(_));
+    let names: Vec<_> =
+        config.deployments.iter().filter(by_process).map(|deployment| deployment.name.clone()).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let state = StateDir::open(&config.state_dir)?;
+    for replica in state.clean_up(&names).await.map_err(system("cannot clean up after an earlier run"))? {
+        tracing::info!(replica, "ended: its deployment is gone from the configuration");
+    }
+    Ok(Some(state))
+}
+
+async fn deploy(
+    settings: &Settings,
+    clock: Clock,
+    state: Option<&Arc<StateDir>>,
+) -> Result<(Arc<Deployment>, Fleet, Control), AppError> {
+    let startable = matches!(settings.source, Source::Process(_)) && settings.sizing.max > 0;
+    let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
+    let prober = Prober::new(clock, &settings.model);
+    let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober));
+    let control = match (&settings.source, state) {
+        (Source::Process(process), Some(state)) => {
+            let provider = ProcessProvider::new(spec(settings, process), Arc::clone(state)).await?;
+            let provider: Arc<dyn Provider> = Arc::new(provider);
+            Control::new(settings.name.clone(), fleet, provider, settings.sizing.clone(), process.start_limit)
+        }
+        (Source::Process(_), None) => {
+            return Err(AppError::System { what: "cannot start processes", error: "no state folder".into() });
+        }
+        (Source::Static(replicas), _) => {
+            let replicas = replicas.iter().map(|replica| (replica.url.to_string(), replica.capacity));
+            Control::fixed(settings.name.clone(), fleet, Arc::new(Fixed::new(replicas)))
+        }
+    };
+    let meter = DeploymentMeter::new(settings.name.as_str());
+    let status: ControlStatus = control.status();
+    let deployment = Arc::new(Deployment {
+        name: settings.name.clone(),
+        aliases: settings.aliases.clone(),
+        model: settings.model.clone(),
+        conversation_headers: settings.conversation_headers.clone(),
+        pool: Arc::clone(&pool),
+        meter: Arc::clone(&meter),
+    });
+    let fleet = Fleet {
+        pool,
+        meter,
+        control: status,
+        sizing: settings.sizing.clone(),
+        provider: settings.source.kind(),
+    };
+    Ok((deployment, fleet, control))
+}
+
+fn spec(settings: &Settings, process: &Process) -> ProcessSpec {
+    ProcessSpec {
+        deployment: settings.name.clone(),
+        command: process.command.clone(),
+        env: process.env.clone(),
+        dir: Some(process.dir.clone()),
+        capacity: process.capacity,
+    }
+}
+
+fn spawn_cores(
+    gateway: &Arc<Gateway>,
+    listeners: Vec<TcpListener>,
+) -> Result<Vec<JoinHandle<io::Result<()>>>, AppError> {
+    let spawn = |(core, listener): (usize, TcpListener)| {
+        let gateway = Arc::clone(gateway);
+        std::thread::Builder::new()
+            .name(format!("core-{core}"))
+            .spawn(move || server::serve(gateway, listener))
+    };
+    let cores: io::Result<Vec<_>> = listeners.into_iter().enumerate().map(spawn).collect();
+    cores.map_err(system("cannot start a thread"))
+}
+
+/// The signals that ask the gateway to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, AppError> {
+        let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

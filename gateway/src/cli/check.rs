@@ -1,0 +1,196 @@
+//! `tidegate check`: tells every fault of a configuration, or what it would run.
+//!
+//! Each fault is one line that editors and grep understand: `file:line: path = value: rule`. On a terminal the line
+//! of the file follows, with the place marked. Starts nothing and opens no port.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use tidegate_scaler_core::config::Mode;
+use tidegate_shared::problem::Problem;
+
+use crate::config::{Config, ConfigError, Deployment, Source};
+
+use super::CliError;
+use super::style::{Style, Tint, clean};
+
+/// Checks the file at `path`.
+pub(super) fn run(path: &Path) -> Result<(), CliError> {
+    let stdout = io::stdout();
+    let style = Style::of(&stdout);
+    let mut out = stdout.lock();
+    match Config::load(path) {
+        Ok(config) => writeln!(out, "{}", summary(path, &config))?,
+        Err(error) => {
+            out.write_all(faults(&error, style).as_bytes())?;
+            out.flush()?;
+            return Err(CliError::Faults(error.summary()));
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Reads the file for a command that needs it whole; its faults are printed to standard error.
+pub(super) fn load(path: &Path) -> Result<Config, CliError> {
+    Config::load(path).map_err(|error| {
+        let stderr = io::stderr();
+        let style = Style::of(&stderr);
+        // Nothing is left to tell it to if standard error is closed.
+        let _ = stderr.lock().write_all(faults(&error, style).as_bytes());
+        CliError::Faults(error.summary())
+    })
+}
+
+/// Every fault: one line each, and on a terminal an excerpt below it.
+fn faults(error: &ConfigError, style: Style) -> String {
+    let mut text = String::new();
+    for problem in error.problems() {
+        text.push_str(&fault(error, problem, style));
+        if style.terminal {
+            text.push_str(&excerpt(error, problem, style).unwrap_or_default());
+        }
+    }
+    text
+}
+
+fn fault(error: &ConfigError, problem: &Problem, style: Style) -> String {
+    let file = error.file().display().to_string();
+    let place = if problem.line > 0 { format!("{file}:{}:", problem.line) } else { format!("{file}:") };
+    let mut line = style.paint(Tint::Bold, &clean(&place));
+    if problem.path != file {
+        line.push_str(&format!(" {}", clean(&problem.path)));
+        if !problem.value.is_empty() {
+            line.push_str(&format!(" = {}", style.paint(Tint::Red, &clean(&problem.value))));
+        }
+        line.push(':');
+    }
+    format!("{line} {}\n", clean(&problem.rule))
+}
+
+/// The line of the file, with the value or else the key marked below.
+fn excerpt(error: &ConfigError, problem: &Problem, style: Style) -> Option<String> {
+    let source = clean(error.source_line(problem.line)?);
+    let gutter = problem.line.to_string();
+    let mut text = style.paint(Tint::Dim, &format!("  {gutter} | {source}"));
+    text.push('\n');
+    if let Some((before, marked)) = mark(&source, problem) {
+        let (space, carets) = (" ".repeat(before.chars().count()), "^".repeat(marked.chars().count()));
+        let blank = " ".repeat(gutter.len());
+        text.push_str(&format!("  {blank} | {space}{}\n", style.paint(Tint::Red, &carets)));
+    }
+    Some(text)
+}
+
+/// What of `source` is at fault, and what stands before it: the value, else the key, where they can be found.
+fn mark<'a>(source: &'a str, problem: &Problem) -> Option<(&'a str, &'a str)> {
+    let name = problem.path.rsplit('.').next().unwrap_or_default();
+    let key = name.split('[').next().filter(|key| !key.is_empty())?;
+    let value = problem.value.trim_end_matches('…');
+    let at_key = source.find(key);
+    let (at, length) = if value.is_empty() {
+        (at_key?, key.len())
+    } else {
+        let from = at_key.map_or(0, |at| at + key.len());
+        (from + source.get(from..)?.find(value)?, value.len())
+    };
+    Some((source.get(..at)?, source.get(at..at + length)?))
+}
+
+/// What would run, in one line.
+fn summary(path: &Path, config: &Config) -> String {
+    let each: Vec<String> = config.deployments.iter().map(deployment).collect();
+    let (file, listen) = (clean(&path.display().to_string()), config.listen);
+    format!("{file} is fine: would serve {} on {listen}", each.join(", "))
+}
+
+fn deployment(deployment: &Deployment) -> String {
+    let Deployment { name, sizing, source, .. } = deployment;
+    match source {
+        Source::Static(replicas) => format!("{name} (static, {})", replicas_word(replicas.len())),
+        Source::Process(_) if !sizing.autoscale => {
+            format!("{name} (process, held at {})", replicas_word(sizing.min as usize))
+        }
+        Source::Process(_) => {
+            let mode = match sizing.mode {
+                Mode::Flex => "flex",
+                Mode::Active => "active",
+            };
+            format!("{name} (process, {mode}, {} to {})", sizing.min, replicas_word(sizing.max as usize))
+        }
+    }
+}
+
+fn replicas_word(count: usize) -> String {
+    if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAULTY: &str =
+        "listen = 8080\ncolour = \"\\u0041\"\n[[deployment]]\nname = \"chat\"\nmax = 99 # many\n";
+
+    fn error(text: &str) -> ConfigError {
+        Config::parse(text, Path::new("t.toml")).expect_err("faults")
+    }
+
+    #[test]
+    fn a_pipe_gets_one_line_for_each_fault() {
+        let expected = "\
+t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
+t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
+t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
+";
+        assert_eq!(faults(&error(FAULTY), Style::PLAIN), expected);
+    }
+
+    #[test]
+    fn a_terminal_gets_the_line_of_the_file_too() {
+        let expected = "\
+t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
+  1 | listen = 8080
+    |          ^^^^
+t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+  2 | colour = \"\\u0041\"
+    | ^^^^^^
+t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
+  3 | [[deployment]]
+    |   ^^^^^^^^^^
+t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
+  5 | max = 99 # many
+    |       ^^
+";
+        let style = Style { terminal: true, colour: false };
+        assert_eq!(faults(&error(FAULTY), style), expected);
+    }
+
+    #[test]
+    fn the_mark_is_under_the_value_of_its_key() {
+        let error = error("limits = { body = \"1MiB\", connect = 1 }\ndeployment = 3\n");
+        let text = faults(&error, Style { terminal: true, colour: false });
+        let expected =
+            "  1 | limits = { body = \"1MiB\", connect = 1 }\n    |                                     ^\n";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_fault_of_the_whole_file_names_it_once() {
+        let missing = Config::load(Path::new("/nowhere/t.toml")).expect_err("no file");
+        let expected = "/nowhere/t.toml: cannot be read: No such file or directory (os error 2)\n";
+        assert_eq!(faults(&missing, Style::PLAIN), expected);
+        assert!(faults(&error("a = = 1"), Style::PLAIN).starts_with("t.toml:1: not TOML: "));
+    }
+
+    #[test]
+    fn a_good_file_is_summed_up_in_one_line() {
+        let text = "[[deployment]]\nname = \"chat\"\nprocess = { command = [\"e\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"held\"\nmin = 1\nautoscale = false\nprocess = { command = [\"e\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"embed\"\nreplica = [{ url = \"http://a\" }, { url = \"http://b\" }]\n";
+        let config = Config::parse(text, Path::new("t.toml")).expect("good");
+        let expected = "t.toml is fine: would serve chat (process, flex, 0 to 4 replicas), \
+            held (process, held at 1 replica), embed (static, 2 replicas) on 127.0.0.1:8080";
+        assert_eq!(summary(Path::new("t.toml"), &config), expected);
+    }
+}

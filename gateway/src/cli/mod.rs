@@ -1,0 +1,103 @@
+//! The command line: which commands there are, what they print on failure and how they exit.
+//!
+//! Each command is one file with its arguments and a `run`. Results go to standard output, errors to standard error
+//! as `error: …`. Exit codes: 0 done, 1 failed, 2 the command line itself is wrong.
+
+mod check;
+mod quickstart;
+mod render;
+mod serve;
+mod status;
+mod style;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use thiserror::Error;
+
+use crate::app::AppError;
+use crate::engine::{EngineArgs, EngineError};
+use crate::quickstart::QuickstartError;
+use status::StatusError;
+
+/// A Rust ingress for fleets of LLM engines: routes OpenAI requests to replicas and sizes the fleet.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a configuration file and tell all its faults.
+    Check(ConfigArgs),
+    /// Run a real model at once: no configuration, no GPU, nothing installed but Python 3.
+    Quickstart(quickstart::QuickstartArgs),
+    /// Run the gateway.
+    Serve(ConfigArgs),
+    /// Run the stand-in engine: no model, real time, for tests and demos.
+    Engine(EngineArgs),
+    /// Show deployments, replicas and scaling decisions of a running gateway.
+    Status(status::StatusArgs),
+}
+
+/// Which configuration a command works with.
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// The configuration file.
+    #[arg(short, long, value_name = "PATH", default_value = "tidegate.toml")]
+    config: PathBuf,
+}
+
+/// Why a command failed. `Display` is what follows `error: `.
+#[derive(Debug, Error)]
+enum CliError {
+    /// The faults are printed already; this counts them.
+    #[error("{0}")]
+    Faults(String),
+    #[error(transparent)]
+    App(#[from] AppError),
+    #[error(transparent)]
+    Quickstart(#[from] QuickstartError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Status(#[from] StatusError),
+    #[error("cannot write: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Check(args) => check::run(&args.config),
+        Command::Quickstart(args) => quickstart::run(&args),
+        Command::Serve(args) => serve::run(&args.config),
+        Command::Engine(args) => serve::engine(args),
+        Command::Status(args) => status::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough of it.
+        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to tell it to if standard error is closed.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,108 @@
+//! `tidegate quickstart`: a real model behind the gateway, without a configuration.
+//!
+//! Fetches what is missing, serves, says a first chat by itself, and prints what a person can paste.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use clap::Args;
+
+use super::CliError;
+use crate::app::{self, Addresses};
+use crate::config::{Config, Level};
+use crate::quickstart::{self, Engine, MODEL, Progress, banner, hello};
+use crate::telemetry;
+
+/// Arguments of `tidegate quickstart`.
+#[derive(Debug, Args)]
+pub(super) struct QuickstartArgs {
+    /// Where requests are taken.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where status and metrics are shown.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
+    admin: SocketAddr,
+    /// Serve the built-in stand-in engine instead of a model: nothing is fetched.
+    #[arg(long)]
+    stand_in: bool,
+}
+
+/// Prepares and serves until stopped.
+pub(super) fn run(args: &QuickstartArgs) -> Result<(), CliError> {
+    telemetry::log::start(Level::Warn.as_str());
+    let engine = if args.stand_in { stand_in()? } else { prepare()? };
+    let config = configuration(args, &engine)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "Model `{MODEL}`: {}.", engine.source)?;
+    out.flush()?;
+    drop(out);
+    app::run(config, |addresses| {
+        // The first chat wakes the fleet from zero, so that what follows is fast.
+        tokio::spawn(async move {
+            // Nothing is left to tell it to if standard output is closed.
+            let _ = greet(addresses).await;
+        });
+    })?;
+    Ok(())
+}
+
+fn prepare() -> Result<Engine, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(quickstart::prepare(&Progress::stderr()))?)
+}
+
+/// This program as its own engine.
+fn stand_in() -> Result<Engine, CliError> {
+    let program = std::env::current_exe()?.to_string_lossy().into_owned();
+    let command = [program.as_str(), "engine", "--port", "{port}", "--model", MODEL, "--load-time", "1s"];
+    Ok(Engine {
+        command: command.map(str::to_owned).to_vec(),
+        env: std::collections::BTreeMap::new(),
+        model: MODEL,
+        slots: quickstart::SLOTS,
+        context: quickstart::CONTEXT,
+        source: "the built-in stand-in engine, which is no model".to_owned(),
+    })
+}
+
+/// From zero to two replicas. Each has one core, so it works on one request at a time; its slots keep that many
+/// conversations in its cache. A machine without a GPU is slow, so requests may wait for two minutes.
+fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliError> {
+    let mut process = toml::Table::new();
+    process.insert("command".into(), engine.command.clone().into());
+    if !engine.env.is_empty() {
+        let env = engine.env.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+        process.insert("env".into(), toml::Value::Table(env.collect()));
+    }
+    let text = format!(
+        "listen = \"{listen}\"\nadmin = \"{admin}\"\nlog.access = \"off\"\n\
+         [[deployment]]\nname = \"{MODEL}\"\nmax = 2\ntarget_concurrency = 1\nconcurrency_limit = 1\n\
+         queue.headroom = \"2m\"\nqueue_threshold = \"1s\"\n[deployment.process]\n{process}",
+        listen = args.listen,
+        admin = args.admin,
+    );
+    Config::parse(&text, Path::new("quickstart")).map_err(|error| CliError::Faults(error.to_string()))
+}
+
+async fn greet(addresses: Addresses) -> io::Result<()> {
+    let (base, admin) = (format!("http://{}", addresses.listen), format!("http://{}", addresses.admin));
+    say(&format!("Serving on {base}. The first chat starts a replica …"))?;
+    match hello(addresses.listen).await {
+        Ok(answer) => say(&format!(
+            "\n  > {}\n  {}\n\n  (replica {}, route {})\n",
+            answer.question,
+            answer.text.trim(),
+            answer.replica,
+            answer.route
+        ))?,
+        Err(error) => say(&format!("error: {error}\nSee `tidegate status --admin {admin}`.\n"))?,
+    }
+    say(&format!("Try it yourself; Ctrl-C stops everything.\n\n{}\n", banner(&base, &admin)))
+}
+
+fn say(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    out.flush()
+}

@@ -1,0 +1,58 @@
+//! Deployments as requests find them: by the model name that the client sends.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use http::HeaderName;
+use tidegate_shared::id::DeploymentName;
+
+use crate::pool::Pool;
+use crate::telemetry::meter::DeploymentMeter;
+
+/// What serving a request needs to know of a deployment.
+#[derive(Debug)]
+pub struct Deployment {
+    /// Its name.
+    pub name: DeploymentName,
+    /// Other names that clients may send.
+    pub aliases: Vec<DeploymentName>,
+    /// The name that the engine knows the model by.
+    pub model: String,
+    /// Headers that name a conversation, in order of precedence (R1).
+    pub conversation_headers: Vec<HeaderName>,
+    /// Its replicas, its line and its conversations.
+    pub pool: Arc<Pool>,
+    /// Its metrics.
+    pub meter: Arc<DeploymentMeter>,
+}
+
+/// All deployments by name and alias.
+#[derive(Debug, Default)]
+pub struct Directory {
+    by_model: DashMap<Box<str>, Arc<Deployment>>,
+    /// In the order of the configuration.
+    listed: Vec<Arc<Deployment>>,
+}
+
+impl Directory {
+    /// A directory of `deployments`, whose names and aliases differ from each other.
+    pub fn new(deployments: Vec<Arc<Deployment>>) -> Self {
+        let by_model = DashMap::new();
+        for deployment in &deployments {
+            for name in std::iter::once(&deployment.name).chain(&deployment.aliases) {
+                by_model.insert(name.as_str().into(), Arc::clone(deployment));
+            }
+        }
+        Self { by_model, listed: deployments }
+    }
+
+    /// The deployment that serves `model`.
+    pub fn find(&self, model: &str) -> Option<Arc<Deployment>> {
+        self.by_model.get(model).map(|found| Arc::clone(&found))
+    }
+
+    /// All of them, in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Deployment>> {
+        self.listed.iter()
+    }
+}

@@ -1,0 +1,169 @@
+//! The address of one replica, and what is known about it outside of the dispatcher.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use http::HeaderValue;
+use http::uri::{PathAndQuery, Uri};
+use metrics::Counter;
+use parking_lot::Mutex;
+use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::time::Instant;
+use tokio::sync::Notify;
+
+use crate::config::BaseUrl;
+use crate::telemetry::meter;
+
+/// Where a replica is.
+#[derive(Debug)]
+pub struct Endpoint {
+    id: ReplicaId,
+    name: String,
+    header: HeaderValue,
+    url: String,
+    host: HeaderValue,
+    base: BaseUrl,
+    /// When its last byte of any answer came, in microseconds; 0: never.
+    last_byte: AtomicU64,
+    trouble: Mutex<Option<Arc<str>>>,
+    closed: AtomicBool,
+    closing: Notify,
+    suspected: Notify,
+    errors: Counter,
+}
+
+impl Endpoint {
+    /// The replica `id` at `url`.
+    ///
+    /// # Errors
+    /// A sentence that names what is wrong with the URL or the name.
+    pub fn new(deployment: &DeploymentName, id: ReplicaId, url: &str) -> Result<Self, String> {
+        let base = BaseUrl::parse(url).map_err(|rule| format!("replica URL {url:?} {rule}"))?;
+        let name = replica_name(deployment, id);
+        let header = HeaderValue::from_str(&name).map_err(|_| format!("{name:?} is no header value"))?;
+        let host = HeaderValue::from_str(base.authority().as_str())
+            .map_err(|_| format!("the host of {url:?} is no header value"))?;
+        let errors = meter::upstream_errors(deployment, &name);
+        Ok(Self {
+            id,
+            name,
+            header,
+            url: base.to_string(),
+            host,
+            base,
+            last_byte: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            suspected: Notify::new(),
+            errors,
+        })
+    }
+
+    /// Which replica.
+    pub fn id(&self) -> ReplicaId {
+        self.id
+    }
+
+    /// Its public name (H5).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its public name as a header value.
+    pub fn header(&self) -> HeaderValue {
+        self.header.clone()
+    }
+
+    /// Its base URL, for operators only.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The `host` header that it expects.
+    pub fn host(&self) -> HeaderValue {
+        self.host.clone()
+    }
+
+    /// Host and port to connect to.
+    pub fn address(&self) -> (&str, u16) {
+        (self.base.host(), self.base.port())
+    }
+
+    /// Path before the API's own; empty for most.
+    pub fn prefix(&self) -> &str {
+        self.base.prefix()
+    }
+
+    /// The request target for a client's target: the raw query untouched (C-142), the prefix before it.
+    pub fn target(&self, client: &PathAndQuery) -> Option<Uri> {
+        if self.prefix().is_empty() {
+            return Some(Uri::from(client.clone()));
+        }
+        format!("{}{}", self.prefix(), client.as_str()).parse().ok()
+    }
+
+    /// Bytes of an answer came.
+    pub fn note_bytes(&self, now: Instant) {
+        self.last_byte.store(now.as_micros(), Ordering::Relaxed);
+    }
+
+    /// When bytes of an answer last came.
+    pub fn last_bytes(&self) -> Option<Instant> {
+        match self.last_byte.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Instant::from_micros(micros)),
+        }
+    }
+
+    /// A failure of the replica; `what` is shown in status until [`Endpoint::well`].
+    pub fn note_trouble(&self, what: &str) {
+        *self.trouble.lock() = Some(what.into());
+    }
+
+    /// Counts a request that the replica failed.
+    pub fn count_error(&self) {
+        self.errors.increment(1);
+    }
+
+    /// A request could not even connect: the probe should look now.
+    pub fn suspect(&self) {
+        self.suspected.notify_one();
+    }
+
+    /// Resolves when somebody suspects that it is down.
+    pub async fn until_suspected(&self) {
+        self.suspected.notified().await;
+    }
+
+    /// It is well.
+    pub fn well(&self) {
+        *self.trouble.lock() = None;
+    }
+
+    /// What is wrong with it.
+    pub fn trouble(&self) -> Option<Arc<str>> {
+        self.trouble.lock().clone()
+    }
+
+    /// The replica is gone: no probe, no idle connection outlives it.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    /// Whether it is gone.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Resolves when it is gone.
+    pub async fn until_closed(&self) {
+        let notified = self.closing.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if !self.is_closed() {
+            notified.await;
+        }
+    }
+}

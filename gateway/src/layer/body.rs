@@ -1,0 +1,105 @@
+//! Bodies: what goes to a replica, and what goes to a client.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use smallvec::SmallVec;
+
+use super::stream::Relay;
+
+/// A request body in memory, in pieces: the client's bytes, cut only where a rule rewrites some of them (H3). Cheap to
+/// clone, so that it can be sent again.
+#[derive(Clone, Debug, Default)]
+pub struct RequestBody {
+    pieces: SmallVec<[Bytes; 5]>,
+    next: usize,
+    left: u64,
+}
+
+impl RequestBody {
+    /// The pieces, one after the other.
+    pub fn new(pieces: SmallVec<[Bytes; 5]>) -> Self {
+        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Self { pieces, next: 0, left }
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::new(SmallVec::from_iter([bytes]))
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        while let Some(piece) = self.pieces.get(self.next).cloned() {
+            self.next += 1;
+            self.left -= piece.len() as u64;
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// A response body.
+#[derive(Debug)]
+pub enum ResponseBody {
+    /// The gateway's own, whole; `None` once sent.
+    Own(Option<Bytes>),
+    /// A replica's, as it comes.
+    Relay(Box<Relay>),
+}
+
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::Own((!bytes.is_empty()).then_some(bytes))
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = super::stream::Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Relay(relay) => Pin::new(relay.as_mut()).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(bytes) => bytes.is_none(),
+            Self::Relay(relay) => relay.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Relay(relay) => relay.size_hint(),
+        }
+    }
+}

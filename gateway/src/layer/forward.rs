@@ -1,0 +1,180 @@
+//! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
+//! answer was seen, the next attempt elsewhere (R5, SPEC 13).
+
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use smallvec::SmallVec;
+use tidegate_gateway_core::dispatch::Rejection;
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::id::ReplicaId;
+
+use super::body::{RequestBody, ResponseBody};
+use super::headers;
+use super::identify::Identified;
+use super::read::Share;
+use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
+use super::stream::{Kind, Relay};
+use crate::endpoint::Endpoint;
+use crate::openai::ApiError;
+use crate::pool::{Admission, Change, Held};
+use crate::server::Core;
+use crate::telemetry::record::Record;
+use crate::upstream::{Carrier, UpstreamError};
+
+/// Attempts at one request, the first included.
+const ATTEMPTS: usize = 4;
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
+pub async fn forward(
+    core: &Core,
+    mut parts: Parts,
+    request: Identified,
+    share: Share,
+    mut record: Record,
+) -> Response<ResponseBody> {
+    headers::for_replica(&mut parts.headers);
+    parts.headers.insert(REQUEST_ID, record.request_id().clone());
+    let pool = &request.deployment.pool;
+    let mut tried = SmallVec::<[ReplicaId; ATTEMPTS]>::new();
+    let mut admission = pool.arrive(&request.facts);
+    loop {
+        let held = match place(core, admission, &mut record).await {
+            Ok(held) => held,
+            Err(rejection) => return refuse(record, &request, rejection),
+        };
+        record.sent(held.endpoint().header(), held.route());
+        let limit = core.gateway.limits.first_byte;
+        let make = || outgoing(&parts, &request.body, held.endpoint());
+        match core.upstream.send(held.endpoint(), limit, make).await {
+            Ok((response, carrier)) => {
+                drop(share);
+                return relay(core, response, (held, carrier), record);
+            }
+            Err(error) => {
+                blame(&held, &error);
+                record.trouble(&error.to_string());
+                if let UpstreamError::Silent(limit) = error {
+                    let text = format!("the replica sent no answer within {} s", limit.as_secs());
+                    return answered_for(&held, respond::error(record, &ApiError::replica_timeout(text)));
+                }
+                tried.push(held.replica());
+                if let UpstreamError::Connect(_) = error {
+                    pool.change(held.replica(), Change::Suspect);
+                    held.endpoint().suspect();
+                }
+                if tried.len() == ATTEMPTS {
+                    let text = format!("{ATTEMPTS} replicas failed before they sent an answer");
+                    return answered_for(&held, respond::error(record, &ApiError::bad_replica(text)));
+                }
+                drop(held);
+                admission = pool.retry(&request.facts, &tried, record.arrived());
+            }
+        }
+    }
+}
+
+/// Waits for a place, if need be.
+async fn place(core: &Core, admission: Admission, record: &mut Record) -> Result<Held, Rejection> {
+    let waiting = match admission {
+        Admission::Now(held) => return Ok(held),
+        Admission::No(rejection) => return Err(rejection),
+        Admission::Later(waiting) => waiting,
+    };
+    let since = core.gateway.clock.now();
+    let verdict = waiting.await;
+    record.waited(core.gateway.clock.now().since(since));
+    verdict
+}
+
+fn blame(held: &Held, error: &UpstreamError) {
+    let endpoint = held.endpoint();
+    endpoint.count_error();
+    endpoint.note_trouble(&error.to_string());
+}
+
+fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Response<ResponseBody> {
+    record.refused(rejection.reason);
+    let name = &request.deployment.name;
+    let text = match rejection.reason {
+        Refusal::QueueFull | Refusal::QueueBytes => format!("the queue of model `{name}` is full"),
+        Refusal::WouldWaitTooLong | Refusal::WaitedTooLong => {
+            format!("every replica of model `{name}` is busy")
+        }
+        Refusal::ColdStartTooLong => format!("model `{name}` did not start in time"),
+        Refusal::StartFailed => {
+            format!("model `{name}` cannot be started; its operator can see why in the status")
+        }
+        Refusal::NoReplica => format!("no replica of model `{name}` answers"),
+    };
+    let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());
+    respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
+}
+
+fn outgoing(parts: &Parts, body: &RequestBody, endpoint: &Endpoint) -> Request<RequestBody> {
+    let mut request = Request::new(body.clone());
+    *request.method_mut() = parts.method.clone();
+    if let Some(target) = parts.uri.path_and_query().and_then(|client| endpoint.target(client)) {
+        *request.uri_mut() = target;
+    }
+    let mut headers = HeaderMap::with_capacity(parts.headers.len() + 2);
+    headers.insert(HOST, endpoint.host());
+    headers.extend(parts.headers.clone());
+    *request.headers_mut() = headers;
+    request
+}
+
+fn relay(
+    core: &Core,
+    response: Response<Incoming>,
+    (held, carrier): (Held, Carrier),
+    mut record: Record,
+) -> Response<ResponseBody> {
+    let (mut parts, body) = response.into_parts();
+    headers::drop_hop_by_hop(&mut parts.headers);
+    parts.headers.insert(REQUEST_ID, record.request_id().clone());
+    parts.version = http::Version::HTTP_11;
+    let kind = kind(&parts.headers);
+    if kind == Kind::Events {
+        // A proxy in front of this one must not collect events either (C-011).
+        parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        parts.headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+    }
+    parts.extensions.clear();
+    record.status(parts.status.as_u16());
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        record.trouble("the replica wants to switch protocols");
+        return answered_for(
+            &held,
+            respond::error(record, &ApiError::bad_replica("the replica broke the protocol")),
+        );
+    }
+    held.endpoint().well();
+    let (replica, route) = (held.endpoint().header(), HeaderValue::from_static(held.route().as_str()));
+    parts.headers.insert(REPLICA, replica);
+    parts.headers.insert(ROUTE, route);
+    let limit = core.gateway.limits.between_bytes;
+    let relay = Relay::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
+    Response::from_parts(parts, ResponseBody::Relay(Box::new(relay)))
+}
+
+/// An answer of the gateway's own that a replica is the reason for.
+fn answered_for(held: &Held, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    response.headers_mut().insert(REPLICA, held.endpoint().header());
+    response.headers_mut().insert(ROUTE, HeaderValue::from_static(held.route().as_str()));
+    response
+}
+
+fn kind(headers: &HeaderMap) -> Kind {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return Kind::Opaque;
+    }
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    match content_type.split(';').next().map(str::trim) {
+        Some(kind) if kind.eq_ignore_ascii_case("text/event-stream") => Kind::Events,
+        Some(kind) if kind.eq_ignore_ascii_case("application/json") => Kind::Json,
+        _ => Kind::Opaque,
+    }
+}

@@ -1,0 +1,108 @@
+//! From bytes to facts: which deployment, which conversation, how large (R1, R8). Everything that takes time, hashing
+//! above all, happens here, before any lock.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use tidegate_shared::request::{Identity, RequestFacts, Tokens};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::body::RequestBody;
+use crate::deployment::{Deployment, Directory};
+use crate::openai::request::{multipart, named, splice_model};
+use crate::openai::{ApiError, BodyKind, Operation, Scan, scan};
+
+/// Bytes of text that make a token, until a deployment has learned its own ratio (R8).
+const BYTES_PER_TOKEN: u64 = 4;
+/// Tokens of an image, as vision encoders commonly make them.
+const IMAGE_TOKENS: u64 = 800;
+/// Tokens of an answer whose length the client leaves open.
+const USUAL_ANSWER: u64 = 256;
+/// Most tokens reserved for an answer: a client that allows 100,000 rarely gets them.
+const LARGEST_ANSWER: u64 = 4096;
+
+/// A request that is understood.
+#[derive(Debug)]
+pub struct Identified {
+    /// Who serves it.
+    pub deployment: Arc<Deployment>,
+    /// What the dispatcher may know.
+    pub facts: Arc<RequestFacts>,
+    /// What goes to the replica: the client's bytes, the model's name changed where the engine knows another.
+    pub body: RequestBody,
+    /// The model's name as the client wrote it.
+    pub model: String,
+    /// Whether the answer is to be streamed.
+    pub stream: bool,
+}
+
+/// Understands a request.
+///
+/// # Errors
+/// What to answer instead: 400, or 404 for a model that no deployment serves.
+pub fn identify(
+    operation: Operation,
+    headers: &HeaderMap,
+    body: Bytes,
+    directory: &Directory,
+) -> Result<Identified, ApiError> {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let is_form =
+        content_type.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"));
+    let scanned = match operation.body() {
+        BodyKind::Multipart => multipart::scan(content_type, &body),
+        BodyKind::Either if is_form => multipart::scan(content_type, &body),
+        BodyKind::Json | BodyKind::Either => scan(operation, &body),
+    };
+    let scanned = scanned.map_err(|bad| ApiError::from(&bad))?;
+    let Some(deployment) = directory.find(&scanned.model) else {
+        return Err(ApiError::unknown_model(&scanned.model));
+    };
+    let identity = identity(&deployment, headers, &scanned);
+    let facts = Arc::new(RequestFacts {
+        body_bytes: body.len() as u64,
+        prompt: prompt_tokens(&scanned),
+        output: output_tokens(operation, &scanned),
+        fingerprint: fingerprint(&identity, &body),
+        identity,
+    });
+    let (model, stream) = (scanned.model.clone().into_owned(), scanned.stream);
+    let renamed =
+        (model != deployment.model).then(|| splice_model(&body, &scanned, &deployment.model)).flatten();
+    drop(scanned);
+    let body = renamed.map_or_else(|| RequestBody::from(body), |spliced| RequestBody::new(spliced.pieces));
+    Ok(Identified { deployment, facts, body, model, stream })
+}
+
+/// A header names the conversation, else the body does (R1).
+fn identity(deployment: &Deployment, headers: &HeaderMap, scanned: &Scan<'_>) -> Identity {
+    let header = deployment.conversation_headers.iter().find_map(|name| headers.get(name));
+    match header {
+        Some(value) if !value.is_empty() => Identity::Named(named(value.as_bytes())),
+        _ => scanned.identity.clone(),
+    }
+}
+
+fn prompt_tokens(scanned: &Scan<'_>) -> Tokens {
+    let size = &scanned.prompt;
+    Tokens(size.tokens + size.text_bytes.div_ceil(BYTES_PER_TOKEN) + size.images * IMAGE_TOKENS)
+}
+
+fn output_tokens(operation: Operation, scanned: &Scan<'_>) -> Tokens {
+    if operation == Operation::Embeddings {
+        return Tokens(0);
+    }
+    let each = scanned.output_limit.unwrap_or(USUAL_ANSWER).min(LARGEST_ANSWER);
+    Tokens(each.saturating_mul(scanned.choices.clamp(1, 128)))
+}
+
+/// The same when the same client asks the same again (Q2).
+fn fingerprint(identity: &Identity, body: &[u8]) -> u64 {
+    match identity {
+        Identity::Named(key) => key.0,
+        Identity::Prefix { chain, .. } => chain.last().map_or_else(|| xxh3_64(body), |key| key.0),
+        Identity::None => xxh3_64(body),
+    }
+}

@@ -1,0 +1,222 @@
+//! The answer of a replica on its way to the client: frame by frame, byte for byte, never buffered (H3).
+//!
+//! Holds the place on the replica until the last byte (C-044), watches for the first byte, the usage and the end, and
+//! ends a broken stream visibly: with an error event where the client's parser can read one, else by cutting the
+//! transfer (C-087).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use thiserror::Error;
+use tidegate_shared::request::Outcome;
+use tokio::time::Sleep;
+
+use crate::clock::Clock;
+use crate::openai::{ApiError, SseScan, usage::Tail};
+use crate::pool::Held;
+use crate::telemetry::record::Record;
+use crate::upstream::{Carrier, chain};
+
+/// The transfer to the client is cut, because the replica's was.
+#[derive(Debug, Error)]
+#[error("the replica's answer broke off: {0}")]
+pub struct Cut(String);
+
+/// What an answer is watched for.
+#[derive(Debug)]
+enum Watch {
+    Events(SseScan),
+    Json(Tail),
+    Opaque,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Relay {
+    inner: Incoming,
+    watch: Watch,
+    held: Option<Held>,
+    carrier: Option<Carrier>,
+    record: Record,
+    clock: Clock,
+    between: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
+}
+
+/// Kinds of answers, by their content type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `text/event-stream`.
+    Events,
+    /// JSON, whose end tells the usage.
+    Json,
+    /// Anything else: audio, images, compressed answers.
+    Opaque,
+}
+
+impl Relay {
+    /// Relays `inner`, whose place is `held` and whose connection is `carrier`; `between` bounds the silence between
+    /// two frames.
+    pub fn new(
+        inner: Incoming,
+        kind: Kind,
+        (held, carrier): (Held, Carrier),
+        record: Record,
+        clock: Clock,
+        between: Duration,
+    ) -> Self {
+        let watch = match kind {
+            Kind::Events => Watch::Events(SseScan::new()),
+            Kind::Json => Watch::Json(Tail::default()),
+            Kind::Opaque => Watch::Opaque,
+        };
+        let mut relay = Self {
+            inner,
+            watch,
+            held: Some(held),
+            carrier: Some(carrier),
+            record,
+            clock,
+            between,
+            silence: None,
+        };
+        if relay.inner.is_end_stream() {
+            relay.complete();
+        }
+        relay
+    }
+
+    fn is_over(&self) -> bool {
+        self.held.is_none()
+    }
+
+    fn see(&mut self, data: &Bytes) {
+        let now = self.clock.now();
+        if let Some(held) = &self.held {
+            held.endpoint().note_bytes(now);
+        }
+        self.record.answer_bytes(now, data.len());
+        match &mut self.watch {
+            Watch::Events(scan) => scan.push(data),
+            Watch::Json(tail) => tail.push(data),
+            Watch::Opaque => {}
+        }
+        if self.inner.is_end_stream() {
+            self.complete();
+        }
+    }
+
+    /// The last byte was read: the place and the connection are free, though the client may still be reading.
+    fn complete(&mut self) {
+        let (usage, failed) = match &self.watch {
+            Watch::Events(scan) => {
+                let end = scan.finish();
+                (end.usage, end.failed)
+            }
+            Watch::Json(tail) => (tail.usage(), false),
+            Watch::Opaque => (None, false),
+        };
+        self.record.usage(usage);
+        if failed {
+            self.blame("the replica reported an error inside its stream");
+        }
+        self.end(if failed { Outcome::FailedMidway } else { Outcome::Complete });
+        if let Some(carrier) = self.carrier.take() {
+            carrier.give_back();
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.record.ended(outcome);
+        self.silence = None;
+        self.held = None;
+    }
+
+    fn blame(&mut self, what: &str) {
+        if let Some(held) = &self.held {
+            held.endpoint().count_error();
+        }
+        self.record.trouble(what);
+    }
+
+    /// The replica broke off.
+    fn broke(&mut self, why: String) -> Option<Result<Frame<Bytes>, Cut>> {
+        let done = matches!(&self.watch, Watch::Events(scan) if scan.done());
+        let readable = matches!(&self.watch, Watch::Events(scan) if scan.at_boundary());
+        if done {
+            // All was said; only the end of the transfer is missing.
+            self.complete();
+            return None;
+        }
+        self.blame(&why);
+        self.end(Outcome::FailedMidway);
+        self.carrier = None;
+        if readable {
+            return Some(Ok(Frame::data(ApiError::bad_replica("the replica broke off its answer").event())));
+        }
+        Some(Err(Cut(why)))
+    }
+
+    /// Whether nothing came for too long. The timer is set to the latest moment at which that can be true and looks
+    /// again then, so that a frame costs no timer operation.
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
+        let quiet_since = self.record.last_bytes();
+        let (clock, between) = (self.clock, self.between);
+        let timer = self
+            .silence
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(clock.timer(quiet_since + between))));
+        while timer.as_mut().poll(cx).is_ready() {
+            let limit = quiet_since + between;
+            if limit <= clock.now() {
+                return true;
+            }
+            timer.as_mut().reset(clock.timer(limit));
+        }
+        false
+    }
+}
+
+impl Body for Relay {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let this = self.get_mut();
+        if this.is_over() {
+            return Poll::Ready(None);
+        }
+        loop {
+            match Pin::new(&mut this.inner).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers belong to one hop.
+                    let Ok(data) = frame.into_data() else { continue };
+                    this.see(&data);
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(this.broke(chain(&error))),
+                Poll::Ready(None) => {
+                    this.complete();
+                    return Poll::Ready(None);
+                }
+                Poll::Pending if this.is_silent(cx) => {
+                    let why = format!("no byte within {:?}", this.between);
+                    return Poll::Ready(this.broke(why));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

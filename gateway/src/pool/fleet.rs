@@ -1,0 +1,74 @@
+//! The pool as the scaler sees it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tidegate_scaler::fleet::{self, Fleet};
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
+
+use super::{Change, Pool};
+use crate::endpoint::Endpoint;
+use crate::probe::Prober;
+
+/// Announcements become changes of the dispatcher; an engine that has an address is probed until it is gone.
+#[derive(Debug)]
+pub struct PoolFleet {
+    pool: Arc<Pool>,
+    prober: Prober,
+}
+
+impl PoolFleet {
+    /// `prober` says how the replicas of this deployment are probed.
+    pub fn new(pool: Arc<Pool>, prober: Prober) -> Self {
+        Self { pool, prober }
+    }
+
+    fn up(&self, id: ReplicaId, url: &str) -> Result<(), String> {
+        let endpoint = Arc::new(Endpoint::new(self.pool.name(), id, url)?);
+        let replaced = self.pool.state.lock().endpoints.insert(id, Arc::clone(&endpoint));
+        if let Some(replaced) = replaced {
+            replaced.close();
+        }
+        tokio::spawn(self.prober.clone().watch(Arc::clone(&self.pool), endpoint));
+        Ok(())
+    }
+}
+
+impl Fleet for PoolFleet {
+    fn observe(&self) -> Observation {
+        self.pool.observe()
+    }
+
+    fn pressed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.pool.pressed.notified())
+    }
+
+    fn announce(&self, id: ReplicaId, change: fleet::Change) {
+        let change = match change {
+            fleet::Change::Ordered { capacity } => Change::Ordered(capacity),
+            fleet::Change::Up { url, capacity } => {
+                self.pool.change(id, Change::Starting(capacity));
+                match self.up(id, &url) {
+                    Ok(()) => return,
+                    Err(why) => {
+                        self.pool.state.lock().start_trouble = Some(why.into());
+                        Change::StartFailed
+                    }
+                }
+            }
+            fleet::Change::Drain => Change::Draining,
+            fleet::Change::Undrain => Change::Undrain,
+            fleet::Change::StartFailed { why } => {
+                tracing::warn!(deployment = %self.pool.name(), replica = %id, why, "start failed");
+                self.pool.state.lock().start_trouble = Some(why.into());
+                Change::StartFailed
+            }
+            fleet::Change::Gone { why } => {
+                tracing::info!(deployment = %self.pool.name(), replica = %id, why, "gone");
+                Change::Gone
+            }
+        };
+        self.pool.change(id, change);
+    }
+}

@@ -1,0 +1,102 @@
+//! The guards: a place on a replica, and a place in the line.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tidegate_gateway_core::dispatch::{Lease, Rejection, TicketId};
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::request::Route;
+use tidegate_shared::time::Duration;
+use tokio::sync::oneshot;
+
+use super::{Pool, State};
+use crate::endpoint::Endpoint;
+
+/// A place on a replica, given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    pool: Arc<Pool>,
+    lease: Option<Lease>,
+    endpoint: Arc<Endpoint>,
+    route: Route,
+}
+
+impl Held {
+    /// Called under the lock. A replica that the dispatcher gives a lease for has an address, since it became ready at
+    /// one; should it ever not, the lease is ended and the request refused rather than lost.
+    pub(super) fn new(pool: &Arc<Pool>, state: &mut State, lease: Lease) -> Result<Self, Rejection> {
+        let Some(endpoint) = state.endpoints.get(&lease.replica).cloned() else {
+            state.dispatcher.end(pool.clock.now(), lease);
+            return Err(Rejection { reason: Refusal::NoReplica, retry_after: Duration::from_secs(1) });
+        };
+        let route = lease.route;
+        Ok(Self { pool: Arc::clone(pool), lease: Some(lease), endpoint, route })
+    }
+
+    /// Where to send the request.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// Which replica that is.
+    pub fn replica(&self) -> ReplicaId {
+        self.endpoint.id()
+    }
+
+    /// How the request came there.
+    pub fn route(&self) -> Route {
+        self.route
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.pool.locked(|state, now| state.dispatcher.end(now, lease));
+        }
+    }
+}
+
+/// A place in the line, left when dropped. Resolves to a place on a replica or a refusal.
+#[derive(Debug)]
+pub struct Waiting {
+    pool: Arc<Pool>,
+    ticket: Option<TicketId>,
+    verdict: oneshot::Receiver<Result<Held, Rejection>>,
+}
+
+impl Waiting {
+    pub(super) fn new(
+        pool: &Arc<Pool>,
+        ticket: TicketId,
+        verdict: oneshot::Receiver<Result<Held, Rejection>>,
+    ) -> Self {
+        Self { pool: Arc::clone(pool), ticket: Some(ticket), verdict }
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<Held, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let verdict = ready!(Pin::new(&mut self.verdict).poll(cx));
+        self.ticket = None;
+        // The sender goes only when its verdict is sent, or with the whole pool.
+        let gone = Rejection { reason: Refusal::NoReplica, retry_after: Duration::from_secs(1) };
+        Poll::Ready(verdict.unwrap_or(Err(gone)))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.pool.locked(|state, _| {
+                state.dispatcher.abandon(ticket);
+                state.waiters.remove(&ticket)
+            });
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! One deployment at work: the dispatcher under its one lock, the addresses of its replicas, and whoever waits.
+//!
+//! The only module that names the dispatcher. It decides nothing: it takes the time, locks, asks, unlocks, and hands
+//! verdicts to those who wait for them. Leases and places in the line are guards, so that a future that is dropped at
+//! any moment gives back what it held (Q4, Q5, H7).
+
+mod fleet;
+mod held;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidegate_gateway_core::config::Limits;
+use tidegate_gateway_core::dispatch::{Dispatcher, Rejection, TicketId, Verdict};
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::request::{RequestFacts, Tokens};
+use tidegate_shared::time::Instant;
+use tokio::sync::{Notify, oneshot};
+
+pub use fleet::PoolFleet;
+pub use held::{Held, Waiting};
+pub use tidegate_gateway_core::dispatch::Change;
+
+use crate::clock::Clock;
+use crate::endpoint::Endpoint;
+
+/// What becomes of a request at the door.
+#[derive(Debug)]
+pub enum Admission {
+    /// Send it there.
+    Now(Held),
+    /// Wait for this.
+    Later(Waiting),
+    /// Answer 503.
+    No(Rejection),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Pool {
+    name: DeploymentName,
+    clock: Clock,
+    state: Mutex<State>,
+    /// The earliest deadline of the line moved closer.
+    rearm: Notify,
+    /// The scaler should look now.
+    pressed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    dispatcher: Dispatcher,
+    endpoints: BTreeMap<ReplicaId, Arc<Endpoint>>,
+    waiters: BTreeMap<TicketId, oneshot::Sender<Result<Held, Rejection>>>,
+    armed: Instant,
+    start_trouble: Option<Arc<str>>,
+}
+
+/// One replica, for status and metrics.
+#[derive(Clone, Debug)]
+pub struct ReplicaStatus {
+    /// Its address and name, once it has one.
+    pub endpoint: Option<Arc<Endpoint>>,
+    /// Tokens in progress there.
+    pub load: Tokens,
+}
+
+impl Pool {
+    /// A deployment without replicas. `startable`: a replica can be started when there is none.
+    pub fn new(name: DeploymentName, limits: Limits, startable: bool, clock: Clock) -> Arc<Self> {
+        let state = State {
+            dispatcher: Dispatcher::new(limits, startable, clock.now()),
+            endpoints: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            armed: Instant::NEVER,
+            start_trouble: None,
+        };
+        let (rearm, pressed) = (Notify::new(), Notify::new());
+        Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
+    }
+
+    /// The deployment's name.
+    pub fn name(&self) -> &DeploymentName {
+        &self.name
+    }
+
+    /// A request arrived.
+    pub fn arrive(self: &Arc<Self>, facts: &Arc<RequestFacts>) -> Admission {
+        self.locked(|state, now| {
+            let verdict = state.dispatcher.arrive(now, facts);
+            self.admission(state, verdict)
+        })
+    }
+
+    /// The replicas `tried` failed the request before the first byte of an answer; it first came at `arrived`.
+    pub fn retry(
+        self: &Arc<Self>,
+        facts: &Arc<RequestFacts>,
+        tried: &[ReplicaId],
+        arrived: Instant,
+    ) -> Admission {
+        self.locked(|state, now| {
+            let verdict = state.dispatcher.retry(now, facts, tried, arrived);
+            self.admission(state, verdict)
+        })
+    }
+
+    /// Something happened to a replica.
+    pub fn change(self: &Arc<Self>, id: ReplicaId, change: Change) {
+        self.locked(|state, now| {
+            if matches!(change, Change::Gone | Change::StartFailed)
+                && let Some(endpoint) = state.endpoints.remove(&id)
+            {
+                endpoint.close();
+            }
+            state.dispatcher.change(now, id, change);
+        });
+    }
+
+    /// What the scaler may know, as of now (G1).
+    pub fn observe(&self) -> Observation {
+        self.state.lock().dispatcher.observe(self.clock.now())
+    }
+
+    /// The same with what status and metrics want of each replica, in the same order, and the number of conversations.
+    pub fn inspect(&self) -> (Observation, Vec<ReplicaStatus>, u32) {
+        let state = self.state.lock();
+        let seen = state.dispatcher.observe(self.clock.now());
+        let replicas = seen.replicas.iter().map(|replica| ReplicaStatus {
+            endpoint: state.endpoints.get(&replica.id).cloned(),
+            load: state.dispatcher.load(replica.id),
+        });
+        let replicas = replicas.collect();
+        (seen, replicas, state.dispatcher.conversations())
+    }
+
+    /// Requests that a replica works on; none for one that is not known.
+    pub fn in_flight(&self, id: ReplicaId) -> u32 {
+        let seen = self.observe();
+        seen.replicas.iter().find(|replica| replica.id == id).map_or(0, |replica| replica.in_flight)
+    }
+
+    /// Why the last start of a replica failed, while none has worked since.
+    pub fn start_trouble(&self) -> Option<Arc<str>> {
+        self.state.lock().start_trouble.clone()
+    }
+
+    /// Refuses whoever has waited too long, when it is time; for ever.
+    pub async fn keep_deadlines(self: Arc<Self>) {
+        loop {
+            let armed = self.state.lock().armed;
+            tokio::select! {
+                () = self.rearm.notified() => {}
+                () = tokio::time::sleep_until(self.clock.timer(armed)), if armed != Instant::NEVER => {
+                    self.locked(|state, now| {
+                        state.armed = Instant::NEVER;
+                        state.dispatcher.on_deadline(now);
+                    });
+                }
+            }
+        }
+    }
+
+    fn admission(self: &Arc<Self>, state: &mut State, verdict: Verdict) -> Admission {
+        match verdict {
+            Verdict::Forward(lease) => match Held::new(self, state, lease) {
+                Ok(held) => Admission::Now(held),
+                Err(rejection) => Admission::No(rejection),
+            },
+            Verdict::Wait(ticket) => {
+                let (sender, receiver) = oneshot::channel();
+                state.waiters.insert(ticket, sender);
+                Admission::Later(Waiting::new(self, ticket, receiver))
+            }
+            Verdict::Reject(rejection) => Admission::No(rejection),
+        }
+    }
+
+    /// Runs `f` under the lock; then, without it, delivers the verdicts that came of it and wakes whoever must look.
+    fn locked<R>(self: &Arc<Self>, f: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let mut state = self.state.lock();
+        // Taken under the lock, so that the dispatcher never sees time go back.
+        let now = self.clock.now();
+        let result = f(&mut state, now);
+        let woken: Vec<_> = state
+            .dispatcher
+            .take_woken()
+            .into_iter()
+            .map(|(ticket, end)| {
+                let end = end.and_then(|lease| Held::new(self, &mut state, lease));
+                (state.waiters.remove(&ticket), end)
+            })
+            .collect();
+        let deadline = state.dispatcher.deadline();
+        let rearm = deadline < state.armed;
+        if rearm {
+            state.armed = deadline;
+        }
+        let pressed = state.dispatcher.take_pressed();
+        drop(state);
+        if rearm {
+            self.rearm.notify_one();
+        }
+        if pressed {
+            self.pressed.notify_one();
+        }
+        for (waiter, end) in woken {
+            // A waiter that left in this very moment drops the guard, which gives the place to the next.
+            drop(waiter.map(|waiter| waiter.send(end)));
+        }
+        result
+    }
+}

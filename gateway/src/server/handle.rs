@@ -1,0 +1,226 @@
+//! One request, from its head to its response: which path it is, and the steps for it.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use tidegate_shared::names::header;
+
+use super::Core;
+use crate::layer::body::ResponseBody;
+use crate::layer::read::NoBody;
+use crate::layer::{forward, identify, models, read, respond};
+use crate::openai::{ApiError, Operation};
+use crate::telemetry::meter;
+use crate::telemetry::record::Record;
+
+type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>>>>;
+
+/// Longest request id that is taken from a client.
+const ID_MAX: usize = 128;
+
+/// Serves the requests of one client connection.
+#[derive(Clone, Debug)]
+pub(super) struct Handle {
+    core: Rc<Core>,
+    client: IpAddr,
+}
+
+impl Handle {
+    pub(super) fn new(core: Rc<Core>, client: IpAddr) -> Self {
+        Self { core, client }
+    }
+}
+
+impl tower::Service<Request<Incoming>> for Handle {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Answer {
+        let Self { core, client } = self.clone();
+        Box::pin(async move { Ok(handle(&core, client, request).await) })
+    }
+}
+
+/// Answers 500 for a handler that panicked, counts it, and lets the connection live.
+#[derive(Clone, Debug)]
+pub(super) struct CatchPanic<S>(S);
+
+impl<S> CatchPanic<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self(inner)
+    }
+}
+
+impl<S> tower::Service<Request<Incoming>> for CatchPanic<S>
+where
+    S: tower::Service<
+            Request<Incoming>,
+            Response = Response<ResponseBody>,
+            Error = Infallible,
+            Future = Answer,
+        >,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Answer {
+        let answer = AssertUnwindSafe(self.0.call(request)).catch_unwind();
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|_| {
+                meter::panicked();
+                Ok(respond::bug())
+            })
+        })
+    }
+}
+
+async fn handle(core: &Core, client: IpAddr, request: Request<Incoming>) -> Response<ResponseBody> {
+    let id = core.ids.of(request.headers());
+    let path = request.uri().path();
+    let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
+    if let Some(operation) = Operation::from_path(path) {
+        record.operation(operation);
+        if request.method() == Method::POST {
+            return complete(core, operation, request, record).await;
+        }
+        let error = ApiError::method_not_allowed(request.method().as_str(), path, "POST");
+        return respond::method_not_allowed(record, &error, "POST");
+    }
+    let found = match path {
+        "/livez" => Some((200, Bytes::from_static(b"{\"status\":\"ok\"}"))),
+        "/readyz" | "/health" | "/healthz" => Some(readiness(core)),
+        "/v1/models" | "/models" => Some((200, models::list(&core.gateway.directory, core.gateway.created))),
+        _ => match model_name(path) {
+            Some(name) => {
+                let found = models::one(&core.gateway.directory, &name, core.gateway.created);
+                let Some(body) = found else {
+                    return respond::error(record, &ApiError::unknown_model(&name));
+                };
+                Some((200, body))
+            }
+            None => None,
+        },
+    };
+    let Some((status, body)) = found else {
+        return respond::error(record, &ApiError::unknown_path(request.method().as_str(), path));
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let error = ApiError::method_not_allowed(request.method().as_str(), path, "GET, HEAD");
+        return respond::method_not_allowed(record, &error, "GET, HEAD");
+    }
+    if !path.contains("models") {
+        record.quiet();
+    }
+    respond::json(&mut record, status, body)
+}
+
+fn readiness(core: &Core) -> (u16, Bytes) {
+    if *core.gateway.stopping.borrow() {
+        return (503, Bytes::from_static(b"{\"status\":\"stopping\"}"));
+    }
+    (200, Bytes::from_static(b"{\"status\":\"ok\"}"))
+}
+
+/// The model that `/v1/models/{id}` asks for; its name may hold slashes.
+fn model_name(path: &str) -> Option<String> {
+    let name = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/models/")?;
+    let name = percent_decode_str(name).decode_utf8_lossy();
+    (!name.is_empty()).then(|| name.into_owned())
+}
+
+/// A request that a replica serves.
+async fn complete(
+    core: &Core,
+    operation: Operation,
+    request: Request<Incoming>,
+    mut record: Record,
+) -> Response<ResponseBody> {
+    let (parts, body) = request.into_parts();
+    let chunked = parts.version == Version::HTTP_11 && parts.headers.contains_key(TRANSFER_ENCODING);
+    if chunked && parts.headers.contains_key(CONTENT_LENGTH) {
+        let error = ApiError::bad_request("both content-length and transfer-encoding; only one is allowed");
+        return closing(respond::error(record, &error));
+    }
+    let gateway = &core.gateway;
+    let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget).await {
+        Ok(read) => read,
+        Err(NoBody::Refused(error, rest)) => {
+            tokio::task::spawn_local(read::discard(rest));
+            return closing(respond::error(record, &error));
+        }
+        Err(NoBody::NoMemory(rest)) => {
+            tokio::task::spawn_local(read::discard(rest));
+            return closing(respond::no_memory(record));
+        }
+        Err(NoBody::Gone(error)) => {
+            record.trouble(&error.to_string());
+            return closing(respond::error(record, &ApiError::bad_request("the request body ended early")));
+        }
+    };
+    let size = body.len();
+    let response = match identify::identify(operation, &parts.headers, body, &gateway.directory) {
+        Ok(identified) => {
+            record.body(size, &identified.model, identified.stream);
+            record.deployment(&identified.deployment.meter);
+            forward::forward(core, parts, identified, share, record).await
+        }
+        Err(error) => respond::error(record, &error),
+    };
+    // A message framed both ways must end its connection (RFC 9112, 6.1), and the parser does not tell whether a
+    // chunked one also had a length.
+    if chunked { closing(response) } else { response }
+}
+
+fn closing(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// Makes ids for requests that bring none: a random prefix per core and a counter.
+#[derive(Debug)]
+pub(super) struct RequestIds {
+    prefix: u64,
+    next: Cell<u64>,
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        let prefix = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        Self { prefix, next: Cell::new(0) }
+    }
+}
+
+impl RequestIds {
+    fn of(&self, headers: &HeaderMap) -> HeaderValue {
+        let given = headers.get(header::REQUEST_ID);
+        if let Some(given) = given.filter(|id| (1..=ID_MAX).contains(&id.len()) && id.to_str().is_ok()) {
+            return given.clone();
+        }
+        let n = self.next.get();
+        self.next.set(n.wrapping_add(1));
+        HeaderValue::try_from(format!("req-{:016x}-{n:x}", self.prefix))
+            .unwrap_or(HeaderValue::from_static("req"))
+    }
+}

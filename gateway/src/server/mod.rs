@@ -1,0 +1,159 @@
+//! Accepts connections and serves HTTP/1.1 and clear HTTP/2 on them: one thread, one runtime, one listener and one
+//! set of upstream connections per core, so that a request never changes cores.
+
+mod handle;
+mod listen;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+use tower::ServiceBuilder;
+
+pub use listen::{Listeners, bind};
+
+use crate::clock::Clock;
+use crate::config::ServerLimits;
+use crate::deployment::Directory;
+use crate::layer::read::Budget;
+use crate::telemetry::record::Sink;
+use crate::upstream::Upstream;
+
+/// Read buffer of a client connection, at most; large bodies come in few pieces.
+const BUFFER: usize = 512 * 1024;
+/// Requests at a time on one HTTP/2 connection.
+const STREAMS: u32 = 1024;
+/// Bytes that a client may send ahead on one HTTP/2 stream and on one connection.
+const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
+/// How long a full table of file descriptors is waited out before the next accept.
+const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
+
+/// What all cores share.
+#[derive(Debug)]
+pub struct Gateway {
+    /// The clock.
+    pub clock: Clock,
+    /// Who serves which model.
+    pub directory: Directory,
+    /// The limits of the configuration.
+    pub limits: ServerLimits,
+    /// The memory that bodies may take.
+    pub budget: Arc<Budget>,
+    /// Where records of requests go.
+    pub sink: Arc<Sink>,
+    /// When the gateway started, in seconds of Unix time.
+    pub created: u64,
+    /// Becomes true when the gateway is asked to stop.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// What the requests of one core share.
+#[derive(Debug)]
+pub struct Core {
+    /// What all cores share.
+    pub gateway: Arc<Gateway>,
+    /// The connections to replicas.
+    pub upstream: Rc<Upstream>,
+    ids: handle::RequestIds,
+}
+
+/// Serves on this thread until the gateway is asked to stop and every request has ended, or the limit for that is
+/// reached.
+///
+/// # Errors
+/// The operating system's, when no runtime can be made or the listener is of no use.
+pub fn serve(gateway: Arc<Gateway>, listener: std::net::TcpListener) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, async move {
+        let listener = TcpListener::from_std(listener)?;
+        let upstream = Upstream::new(gateway.clock, gateway.limits.connect);
+        tokio::task::spawn_local(Rc::clone(&upstream).sweep());
+        let shutdown = gateway.limits.shutdown;
+        let core = Rc::new(Core { gateway, upstream, ids: handle::RequestIds::default() });
+        let connections = accept(&core, listener).await;
+        tokio::select! {
+            () = connections.shutdown() => {}
+            () = tokio::time::sleep(shutdown) => tracing::warn!(limit = ?shutdown, "requests cut at shutdown"),
+        }
+        Ok(())
+    })
+}
+
+async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
+    let connections = GracefulShutdown::new();
+    let mut stopping = core.gateway.stopping.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopping.wait_for(|stopping| *stopping) => return connections,
+        };
+        match accepted {
+            Ok((stream, client)) => {
+                let connection = connection(Rc::clone(core), stream, client, &connections);
+                tokio::task::spawn_local(connection);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(NO_DESCRIPTOR).await;
+            }
+        }
+    }
+}
+
+fn connection(
+    core: Rc<Core>,
+    stream: TcpStream,
+    client: SocketAddr,
+    connections: &GracefulShutdown,
+) -> impl Future<Output = ()> + use<> {
+    let watcher = connections.watcher();
+    async move {
+        if listen::tune(&stream).is_err() {
+            return;
+        }
+        let header_read = core.gateway.limits.header_read;
+        let service = service(core, client.ip());
+        let mut builder = auto::Builder::new(LocalExecutor);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(header_read).max_buf_size(BUFFER);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(30));
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "connection");
+        }
+    }
+}
+
+/// The layers around [`handle::Handle`], outermost first.
+fn service(core: Rc<Core>, client: IpAddr) -> TowerToHyperService<handle::CatchPanic<handle::Handle>> {
+    let handle = handle::Handle::new(core, client);
+    TowerToHyperService::new(ServiceBuilder::new().layer_fn(handle::CatchPanic::new).service(handle))
+}
+
+/// Runs the tasks of a connection on its own core.
+#[derive(Clone, Copy, Debug)]
+struct LocalExecutor;
+
+impl<F> hyper::rt::Executor<F> for LocalExecutor
+where
+    F: Future<Output: 'static> + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(future);
+    }
+}

@@ -1,0 +1,215 @@
+//! Prometheus metrics. The only module that names the `metrics` crate; every name comes from
+//! `tidegate_shared::names::metric`, and handles are made once, not per request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+pub use metrics::Counter;
+use metrics::{Histogram, Label, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_util::MetricKindMask;
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::names::metric::{self as name, Kind};
+use tidegate_shared::replica::Phase;
+use tidegate_shared::request::Route;
+
+use crate::openai::{Operation, Usage};
+
+/// Gauges of what is gone are forgotten after this time without an update; they are updated at each scrape.
+const FORGET: Duration = Duration::from_secs(30);
+
+/// Installs the process-wide recorder and gives the handle that renders the page.
+///
+/// # Errors
+/// When a recorder is installed already.
+pub fn install() -> Result<PrometheusHandle, String> {
+    let seconds = [
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+        1200.0,
+    ];
+    let recorder = PrometheusBuilder::new()
+        .idle_timeout(MetricKindMask::GAUGE, Some(FORGET))
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &seconds)
+        .map_err(|error| error.to_string())?
+        .build_recorder();
+    let handle = recorder.handle();
+    metrics::set_global_recorder(recorder).map_err(|error| error.to_string())?;
+    for metric in name::ALL {
+        match metric.kind {
+            Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+    Ok(handle)
+}
+
+/// Counts requests that a replica failed.
+pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Counter {
+    let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
+    metrics::counter!(name::UPSTREAM_ERRORS, &labels)
+}
+
+/// Counts handlers that panicked.
+pub fn panicked() {
+    metrics::counter!(name::PANICS).increment(1);
+}
+
+/// Sets the gauge of buffered bodies.
+pub fn buffered(bytes: u64) {
+    gauge!(name::BUFFERED_BYTES).set(as_f64(bytes));
+}
+
+/// Gauges hold whole numbers far below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}
+
+/// The handles of one deployment.
+pub struct DeploymentMeter {
+    name: String,
+    requests: DashMap<(Option<Operation>, u16), Counter>,
+    routes: [Counter; 5],
+    refusals: DashMap<Refusal, Counter>,
+    seconds: Histogram,
+    ttft: Histogram,
+    queue: Histogram,
+    retries: Counter,
+    prompt: Counter,
+    cached: Counter,
+    output: Counter,
+}
+
+impl std::fmt::Debug for DeploymentMeter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DeploymentMeter").field(&self.name).finish()
+    }
+}
+
+const ROUTES: [Route; 5] = [Route::Home, Route::Placed, Route::Detour, Route::Rehomed, Route::Any];
+
+impl DeploymentMeter {
+    /// The handles of `deployment`; requests for no known model are counted under an empty name.
+    pub fn new(deployment: &str) -> Arc<Self> {
+        let labels = || vec![Label::new("deployment", deployment.to_owned())];
+        let counter = |metric| metrics::counter!(metric, labels());
+        let route = |route: Route| {
+            let route = ("route", route.as_str().to_owned());
+            metrics::counter!(name::ROUTES, &[("deployment", deployment.to_owned()), route])
+        };
+        Arc::new(Self {
+            name: deployment.to_owned(),
+            requests: DashMap::new(),
+            routes: ROUTES.map(route),
+            refusals: DashMap::new(),
+            seconds: metrics::histogram!(name::REQUEST_SECONDS, labels()),
+            ttft: metrics::histogram!(name::TTFT_SECONDS, labels()),
+            queue: metrics::histogram!(name::QUEUE_SECONDS, labels()),
+            retries: counter(name::RETRIES),
+            prompt: counter(name::PROMPT_TOKENS),
+            cached: counter(name::CACHED_TOKENS),
+            output: counter(name::OUTPUT_TOKENS),
+        })
+    }
+
+    /// A request was answered with `status`.
+    pub fn answered(&self, operation: Option<Operation>, status: u16, took: Duration) {
+        let make = || {
+            let labels = [
+                ("deployment", self.name.clone()),
+                ("endpoint", operation.map_or("", Operation::as_str).to_owned()),
+                ("status", status.to_string()),
+            ];
+            metrics::counter!(name::REQUESTS, &labels)
+        };
+        self.requests.entry((operation, status)).or_insert_with(make).increment(1);
+        self.seconds.record(took);
+    }
+
+    /// A request was sent to a replica.
+    pub fn routed(&self, route: Route) {
+        let at = ROUTES.iter().position(|known| *known == route);
+        if let Some(counter) = at.and_then(|at| self.routes.get(at)) {
+            counter.increment(1);
+        }
+    }
+
+    /// A request was refused.
+    pub fn refused(&self, reason: Refusal) {
+        let make = || {
+            let labels = [("deployment", self.name.clone()), ("reason", reason.as_str().to_owned())];
+            metrics::counter!(name::REFUSALS, &labels)
+        };
+        self.refusals.entry(reason).or_insert_with(make).increment(1);
+    }
+
+    /// The first byte of an answer came.
+    pub fn first_byte(&self, after: Duration) {
+        self.ttft.record(after);
+    }
+
+    /// A request left the queue, or was refused in it.
+    pub fn queued(&self, waited: Duration) {
+        self.queue.record(waited);
+    }
+
+    /// A request is tried on another replica.
+    pub fn retried(&self) {
+        self.retries.increment(1);
+    }
+
+    /// What an answer said of tokens.
+    pub fn usage(&self, usage: &Usage) {
+        self.prompt.increment(usage.prompt.unwrap_or(0));
+        self.cached.increment(usage.cached.unwrap_or(0));
+        self.output.increment(usage.completion.unwrap_or(0));
+    }
+
+    /// Brings the gauges, and the counters that others keep, up to date; called at each scrape, so that they are exact.
+    pub fn gauges(&self, figures: &Figures) {
+        let deployment = || ("deployment", self.name.clone());
+        gauge!(name::QUEUED, &[deployment()]).set(f64::from(figures.queued));
+        gauge!(name::CONVERSATIONS, &[deployment()]).set(f64::from(figures.conversations));
+        if let Some(target) = figures.target {
+            gauge!(name::TARGET, &[deployment()]).set(f64::from(target));
+        }
+        for (replica, in_flight) in &figures.in_flight {
+            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(*in_flight));
+        }
+        for (reason, count) in &figures.decisions {
+            let labels = [deployment(), ("reason", (*reason).to_owned())];
+            metrics::counter!(name::DECISIONS, &labels).absolute(*count);
+        }
+        for (result, count) in figures.starts {
+            let labels = [deployment(), ("result", result.to_owned())];
+            metrics::counter!(name::STARTS, &labels).absolute(count);
+        }
+        for (phase, count) in &figures.phases {
+            gauge!(name::REPLICAS, &[deployment(), ("phase", phase.as_str().to_owned())])
+                .set(f64::from(*count));
+        }
+    }
+}
+
+/// The gauges of one deployment.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// Requests in the queue.
+    pub queued: u32,
+    /// Conversations with a home.
+    pub conversations: u32,
+    /// Replicas wanted, where somebody decides that.
+    pub target: Option<u32>,
+    /// Requests in flight by replica.
+    pub in_flight: Vec<(String, u32)>,
+    /// Replicas by phase.
+    pub phases: Vec<(Phase, u32)>,
+    /// Decisions that changed something, by reason.
+    pub decisions: BTreeMap<&'static str, u64>,
+    /// Starts of replicas by result.
+    pub starts: [(&'static str, u64); 2],
+}

@@ -1,0 +1,297 @@
+//! What is known about one request, from its head to the last byte of its answer; logged and counted exactly once,
+//! when it is dropped, however the request ended.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderValue, Method};
+use serde::Serialize;
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::request::{Outcome, Route};
+use tidegate_shared::time::Instant;
+
+use super::access::AccessLog;
+use super::meter::DeploymentMeter;
+use crate::clock::Clock;
+use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
+
+/// Longest text of a client's that is logged; the rest is cut (C-157).
+const TEXT_MAX: usize = 200;
+
+/// Where records go.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    /// The clock that the records' times are of.
+    pub clock: Clock,
+    /// The access log.
+    pub access: Arc<AccessLog>,
+    /// Counts requests that belong to no deployment.
+    pub nowhere: Arc<DeploymentMeter>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Record {
+    sink: Arc<Sink>,
+    meter: Arc<DeploymentMeter>,
+    arrived: Instant,
+    wall: SystemTime,
+    client: Option<IpAddr>,
+    method: Method,
+    path: String,
+    request_id: HeaderValue,
+    operation: Option<Operation>,
+    model: String,
+    stream: bool,
+    status: Option<u16>,
+    replica: Option<HeaderValue>,
+    route: Option<Route>,
+    refusal: Option<Refusal>,
+    attempts: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    queued: Option<Duration>,
+    first_byte: Option<Instant>,
+    last_byte: Instant,
+    usage: Option<Usage>,
+    outcome: Option<Outcome>,
+    trouble: Option<String>,
+    quiet: bool,
+}
+
+impl Record {
+    /// A request's head was read.
+    pub fn new(
+        sink: &Arc<Sink>,
+        client: Option<IpAddr>,
+        method: &Method,
+        path: &str,
+        id: &HeaderValue,
+    ) -> Self {
+        let arrived = sink.clock.now();
+        Self {
+            meter: Arc::clone(&sink.nowhere),
+            arrived,
+            wall: sink.clock.wall(),
+            sink: Arc::clone(sink),
+            client,
+            method: method.clone(),
+            path: cut(path),
+            request_id: id.clone(),
+            operation: None,
+            model: String::new(),
+            stream: false,
+            status: None,
+            replica: None,
+            route: None,
+            refusal: None,
+            attempts: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            queued: None,
+            first_byte: None,
+            last_byte: arrived,
+            usage: None,
+            outcome: None,
+            trouble: None,
+            quiet: false,
+        }
+    }
+
+    /// When its head was read.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    /// Its id, for the response.
+    pub fn request_id(&self) -> &HeaderValue {
+        &self.request_id
+    }
+
+    /// A health check: counted, not logged.
+    pub fn quiet(&mut self) {
+        self.quiet = true;
+    }
+
+    /// Which operation it asks for.
+    pub fn operation(&mut self, operation: Operation) {
+        self.operation = Some(operation);
+    }
+
+    /// Its body was read and understood.
+    pub fn body(&mut self, bytes: usize, model: &str, stream: bool) {
+        self.bytes_in = bytes as u64;
+        self.model = cut(model);
+        self.stream = stream;
+    }
+
+    /// It belongs to a deployment.
+    pub fn deployment(&mut self, meter: &Arc<DeploymentMeter>) {
+        self.meter = Arc::clone(meter);
+    }
+
+    /// It waited in the queue, this long all in all.
+    pub fn waited(&mut self, waited: Duration) {
+        let waited = self.queued.unwrap_or_default() + waited;
+        self.queued = Some(waited);
+    }
+
+    /// It is sent to a replica.
+    pub fn sent(&mut self, replica: HeaderValue, route: Route) {
+        self.attempts += 1;
+        if self.attempts > 1 {
+            self.meter.retried();
+        }
+        self.replica = Some(replica);
+        self.route = Some(route);
+        self.meter.routed(route);
+    }
+
+    /// It is refused.
+    pub fn refused(&mut self, reason: Refusal) {
+        self.refusal = Some(reason);
+        self.meter.refused(reason);
+    }
+
+    /// The status that the client gets.
+    pub fn status(&mut self, status: u16) {
+        self.status = Some(status);
+        self.last_byte = self.sink.clock.now();
+    }
+
+    /// Bytes of the answer's body came.
+    pub fn answer_bytes(&mut self, now: Instant, bytes: usize) {
+        self.bytes_out += bytes as u64;
+        self.last_byte = now;
+        if self.first_byte.is_none() {
+            self.first_byte = Some(now);
+            self.meter.first_byte(now.since(self.arrived));
+        }
+    }
+
+    /// When bytes last came, or the head.
+    pub fn last_bytes(&self) -> Instant {
+        self.last_byte
+    }
+
+    /// What the answer said of tokens.
+    pub fn usage(&mut self, usage: Option<Usage>) {
+        if let Some(usage) = &usage {
+            self.meter.usage(usage);
+        }
+        self.usage = usage;
+    }
+
+    /// How the exchange with the replica ended.
+    pub fn ended(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+
+    /// What went wrong, for operators.
+    pub fn trouble(&mut self, what: &str) {
+        self.trouble = Some(cut(what));
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let now = self.sink.clock.now();
+        let left = self.status.is_none() || (self.route.is_some() && self.outcome.is_none());
+        let status = if left { CLIENT_LEFT } else { self.status.unwrap_or(CLIENT_LEFT) };
+        let took = now.since(self.arrived);
+        self.meter.answered(self.operation, status, took);
+        if let Some(queued) = self.queued {
+            self.meter.queued(queued);
+        }
+        if !self.quiet {
+            self.sink.access.write(&self.line(status, took));
+        }
+    }
+}
+
+impl Record {
+    fn line(&self, status: u16, took: Duration) -> Line<'_> {
+        let usage = self.usage.as_ref();
+        Line {
+            time: humantime::format_rfc3339_millis(self.wall).to_string(),
+            request_id: text(&self.request_id),
+            client: self.client,
+            method: self.method.as_str(),
+            path: &self.path,
+            model: &self.model,
+            stream: self.stream,
+            status,
+            replica: self.replica.as_ref().map(text),
+            route: self.route,
+            refusal: self.refusal,
+            attempts: self.attempts,
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            queued_ms: self.queued.map(millis),
+            first_byte_ms: self.first_byte.map(|first| millis(first.since(self.arrived))),
+            total_ms: millis(took),
+            prompt_tokens: usage.and_then(|usage| usage.prompt),
+            cached_tokens: usage.and_then(|usage| usage.cached),
+            completion_tokens: usage.and_then(|usage| usage.completion),
+            outcome: self.outcome,
+            trouble: self.trouble.as_deref(),
+        }
+    }
+}
+
+/// A line of the access log. No text of a prompt or an answer, no header but the request's id.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    time: String,
+    request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<IpAddr>,
+    method: &'a str,
+    path: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    model: &'a str,
+    stream: bool,
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<Route>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<Refusal>,
+    attempts: u32,
+    bytes_in: u64,
+    bytes_out: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queued_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_byte_ms: Option<f64>,
+    total_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<&'a str>,
+}
+
+fn text(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or("")
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+/// At most [`TEXT_MAX`] bytes of `text`, cut between characters.
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(TEXT_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or("").to_owned()
+}

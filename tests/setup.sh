@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs what the tests need on a machine that has Rust and Python: system packages if it may (root on Debian), and
+# clients in target/test-env. Writes nothing else, and does nothing the second time. What stays missing is listed by
+# name; with CI=true that is an error.
+#
+#   target/test-env/python/bin/python   Python with OpenAI's SDK
+#   target/test-env/node                a folder whose node_modules has OpenAI's SDK for Node
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+home=$PWD/target/test-env
+clients=$PWD/tests/clients
+missing=()
+
+# Runs a command quietly; shows what it said if it fails.
+quietly() {
+  local log=$home/setup.log
+  "$@" >"$log" 2>&1 || { echo "tests/setup.sh: failed: $*" >&2; tail -n 20 "$log" >&2; return 1; }
+}
+
+has_venv() {
+  python3 -c 'import ensurepip, venv' 2>/dev/null
+}
+
+install_system_packages() {
+  local wanted=()
+  command -v python3 >/dev/null || wanted+=(python3 python3-venv)
+  command -v python3 >/dev/null && ! has_venv && wanted+=(python3-venv)
+  command -v curl >/dev/null || wanted+=(curl)
+  [ ${#wanted[@]} -eq 0 ] && return
+  if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then return; fi
+  echo "tests/setup.sh: installing ${wanted[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  quietly apt-get update && quietly apt-get install -y --no-install-recommends "${wanted[@]}" || true
+}
+
+# The stamp is a copy of what was asked for: a client is set up once, and again when that changes.
+python_client() {
+  has_venv || { missing+=("python3 with venv (Debian: apt install python3-venv)"); return; }
+  local dir=$home/python wanted=$clients/requirements.txt
+  cmp -s "$wanted" "$dir/stamp" && "$dir/bin/python" -c 'import openai' 2>/dev/null && return
+  echo "tests/setup.sh: setting up OpenAI's SDK for Python"
+  rm -rf "$dir"
+  if quietly python3 -m venv "$dir" && quietly "$dir/bin/python" -m pip install --disable-pip-version-check \
+    --no-input --no-deps --only-binary=:all: -r "$wanted" && quietly "$dir/bin/python" -c 'import openai'; then
+    cp "$wanted" "$dir/stamp"
+  else
+    missing+=("OpenAI's SDK for Python (see above)")
+  fi
+}
+
+node_client() {
+  if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+    missing+=("node and npm, for OpenAI's SDK for Node")
+    return
+  fi
+  local dir=$home/node wanted=$clients/package-lock.json
+  cmp -s "$wanted" "$dir/stamp" && [ -d "$dir/node_modules/openai" ] && return
+  echo "tests/setup.sh: setting up OpenAI's SDK for Node"
+  rm -rf "$dir" && mkdir -p "$dir"
+  cp "$clients/package.json" "$wanted" "$dir/"
+  if quietly npm ci --prefix "$dir" --no-audit --no-fund --ignore-scripts; then
+    cp "$wanted" "$dir/stamp"
+  else
+    missing+=("OpenAI's SDK for Node (see above)")
+  fi
+}
+
+mkdir -p "$home"
+install_system_packages
+command -v curl >/dev/null || missing+=("curl")
+python_client
+node_client
+
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "tests/setup.sh: MISSING, so the tests that take it are skipped or fail:" >&2
+  printf '  - %s\n' "${missing[@]}" >&2
+  if [ "${CI:-}" = true ]; then exit 1; fi
+fi

@@ -1,1 +1,23 @@
-//! Placeholder.
+//! What the suites stand on: scripted replicas, the real gateway as a child process, clients that can misbehave, and
+//! waits that cannot hang.
+//!
+//! It proves nothing by itself; the suites beside `src/` do. It never replaces a part of the gateway: the binary under
+//! test is the one that users run.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "this crate is test code: a broken expectation must end the test, with a name"
+)]
+
+pub mod client;
+pub mod config;
+pub mod deadline;
+pub mod gateway;
+pub mod metrics;
+pub mod openai;
+pub mod script;
+pub mod stub;
+pub mod wire;

@@ -1,0 +1,107 @@
+//! Clients that leave (H7): before the headers and in the middle of a stream, by every way of leaving. The replica's
+//! connection is closed, the counts are zero, nothing is tried again. Leaving the queue is proven in `queue`.
+
+use serde_json::json;
+use tidegate_shared::names::metric;
+use tidegate_tests::client::Raw;
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::gateway::Gateway;
+use tidegate_tests::openai::{chat, chat_stream, delta};
+use tidegate_tests::script::{Gate, Script};
+use tidegate_tests::stub::{End, Stub};
+use tidegate_tests::wire::Framing;
+
+use crate::{CHAT, serve};
+
+#[tokio::test]
+async fn h7_c_026_leaving_before_the_headers_closes_the_replicas_side() {
+    let stubs = [Stub::with(|_| Script::new().stall()).await, Stub::with(|_| Script::new().stall()).await];
+    let gateway = serve(&[&stubs[0], &stubs[1]]).await;
+    let seen = || stubs.iter().map(Stub::count).sum::<usize>();
+    let mut left = 0_u32;
+    for path in [CHAT, "/v1/completions", "/v1/embeddings"] {
+        for stream in [false, true] {
+            let body = json!({"model": "chat", "input": "x", "prompt": "x", "stream": stream}).to_string();
+            let raw = Raw::posted(gateway.address, path, &body).await;
+            gateway.in_flight(1).await;
+            if stream {
+                raw.reset()
+            } else {
+                drop(raw)
+            }
+            gateway.assert_idle().await;
+            left += 1;
+            assert_eq!(seen(), left as usize, "{path}: one attempt each");
+        }
+    }
+    for stub in &stubs {
+        for index in 0..stub.count() {
+            assert_eq!(stub.ended(index).await, End::PeerLeft);
+        }
+    }
+    gateway.until_metric(metric::REQUESTS, &[("status", "499")], f64::from(left)).await;
+    assert_eq!(gateway.metrics().await.total(metric::RETRIES, &[]), 0.0);
+}
+
+#[tokio::test]
+async fn h7_leaving_in_the_middle_of_a_stream_closes_the_replicas_side() {
+    let stub = Stub::with(|_| Script::sse().event(&delta("a")).stall()).await;
+    let gateway = serve(&[&stub]).await;
+    let body = chat_stream("chat", "hi").to_string();
+    for reset in [false, true] {
+        let mut raw = Raw::posted(gateway.address, CHAT, &body).await;
+        let head = raw.head().await.expect("a head");
+        let mut framing = head.framing(Framing::Close);
+        assert!(raw.piece(&mut framing).await.expect("an event").is_some());
+        if reset {
+            raw.reset()
+        } else {
+            drop(raw)
+        }
+        assert_eq!(stub.ended(stub.count() - 1).await, End::PeerLeft);
+    }
+    let mut stream = gateway.h2().stream(CHAT, &chat_stream("chat", "hi")).await;
+    assert!(stream.event().await.is_some());
+    drop(stream);
+    assert_eq!(stub.ended(2).await, End::PeerLeft, "HTTP/2");
+    gateway.assert_idle().await;
+    gateway.until_metric(metric::REQUESTS, &[("status", "499")], 3.0).await;
+}
+
+#[tokio::test]
+async fn q5_many_clients_leave_at_every_stage_and_nothing_is_left() {
+    let gate = Gate::closed();
+    let open = gate.clone();
+    let stub = Stub::with(move |request| match request.json()["messages"][0]["content"].as_str() {
+        Some("headers") => Script::new().wait(&gate).then(Script::json(200, &json!({}))),
+        _ => Script::sse().event(&delta("a")).wait(&gate).done(),
+    })
+    .await;
+    let config =
+        Config::of(Deployment::chat([&stub]).set("concurrency_limit", 30).set("queue.headroom", "5m"));
+    let gateway = Gateway::start(config).await;
+    for round in 0..3 {
+        let mut clients = Vec::new();
+        for index in 0..60 {
+            let body = if index % 2 == 0 { chat("chat", "headers") } else { chat_stream("chat", "events") };
+            clients.push(Raw::posted(gateway.address, CHAT, &body.to_string()).await);
+            if index == 0 {
+                // One that left half its head and one that never sent a byte.
+                let mut half = Raw::connect(gateway.address).await;
+                half.send("POST /v1/chat/comp").await;
+                drop((half, Raw::connect(gateway.address).await));
+            }
+        }
+        gateway.in_flight(30).await;
+        gateway.queued(30).await;
+        for (index, client) in clients.into_iter().enumerate() {
+            if (index + round) % 3 == 0 { client.reset() } else { drop(client) }
+        }
+        gateway.assert_idle().await;
+    }
+    stub.until("the replica is idle", |log| (log.running() == 0).then_some(())).await;
+    assert!(stub.see(|log| log.most) <= 30, "never more than its limit");
+    open.open();
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "headers")).await.status, 200);
+    assert_eq!(gateway.metrics().await.total(metric::PANICS, &[]), 0.0);
+}

@@ -1,0 +1,35 @@
+//! What every client may rely on, proven from outside: the real binary between scripted replicas and real sockets.
+//!
+//! Each test starts a gateway of its own, so all run side by side. Tests are named after the rule (`h4_…`) or the
+//! reported case (`c_142_…`) that they prove.
+
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
+mod http;
+#[cfg(test)]
+mod leaving;
+#[cfg(test)]
+mod queue;
+#[cfg(test)]
+mod routing;
+#[cfg(test)]
+mod sizes;
+#[cfg(test)]
+mod spread;
+#[cfg(test)]
+mod streaming;
+#[cfg(test)]
+mod upstream;
+
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::gateway::Gateway;
+use tidegate_tests::stub::Stub;
+
+/// The path of most tests.
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+
+/// A gateway with the deployment `chat` over these stubs, all defaults.
+pub(crate) async fn serve(stubs: &[&Stub]) -> Gateway {
+    Gateway::start(Config::of(Deployment::chat(stubs.iter().copied()))).await
+}

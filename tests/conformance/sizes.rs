@@ -1,0 +1,123 @@
+//! How large a body may be and what happens when it is too large, or is cut (H4, C-022, C-111, C-136).
+
+use tidegate_shared::names::metric;
+use tidegate_tests::client::{Raw, post};
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::gateway::Gateway;
+use tidegate_tests::openai::{assert_error_shape, chat};
+use tidegate_tests::stub::Stub;
+use tidegate_tests::wire::Head;
+
+use crate::{CHAT, serve};
+
+const MIB: usize = 1 << 20;
+
+/// A chat request of exactly `size` bytes.
+fn sized(size: usize) -> String {
+    let empty = chat("chat", "").to_string().len();
+    chat("chat", &"x".repeat(size - empty)).to_string()
+}
+
+/// Checks a refusal: 413, shape, and the limit of 64 MiB in its message.
+async fn assert_too_large(raw: &mut Raw, head: &Head) {
+    assert_eq!(head.status(), 413);
+    let error = assert_error_shape(&raw.body(head).await.0);
+    let message = error["message"].as_str().unwrap_or_default();
+    assert!(["64 MiB", "64MiB", "67108864"].iter().any(|limit| message.contains(limit)), "{message}");
+}
+
+#[tokio::test]
+async fn c_022_long_prompts_and_images_pass() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    for (index, size) in [19 * MIB / 10, 21 * MIB / 10, 20 * MIB, 31 * MIB].into_iter().enumerate() {
+        let body = sized(size);
+        let client = if index % 2 == 0 { gateway.client() } else { gateway.h2() };
+        let answer = client.send(hyper::Method::POST, CHAT, &[], body.clone()).await;
+        assert_eq!(answer.status, 200, "{size} bytes");
+        assert!(stub.request(index).await.body == body, "{size} bytes arrive as they were sent");
+    }
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+}
+
+#[tokio::test]
+async fn h4_an_announced_65_mib_is_refused_before_it_is_sent() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.send(post(CHAT, &[&format!("content-length: {}", 65 * MIB), "x-request-id: c-022"])).await;
+    let head = raw.head().await.expect("an answer");
+    assert_too_large(&mut raw, &head).await;
+    gateway.until_metric(metric::REQUESTS, &[("status", "413")], 1.0).await;
+    let line =
+        gateway.access_line("its line", |line| Some(line.to_string()).filter(|text| text.contains("c-022")));
+    assert!(line.await.contains("413"));
+    gateway.assert_idle().await;
+    assert_eq!(stub.count(), 0);
+}
+
+#[tokio::test]
+async fn c_111_a_chunked_upload_is_refused_where_it_crosses_the_limit() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.send(post(CHAT, &["transfer-encoding: chunked"]) + "d\r\n{\"messages\":\"\r\n").await;
+    let chunk = format!("{MIB:x}\r\n{}\r\n", "x".repeat(MIB));
+    // One chunk more than the limit allows: the answer must come, whatever else would be sent.
+    for _ in 0..65 {
+        if !raw.offer(&chunk).await {
+            break;
+        }
+    }
+    let head = raw.head().await.expect("an answer");
+    assert_too_large(&mut raw, &head).await;
+    gateway.assert_idle().await;
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    assert_eq!(
+        stub.see(|log| (log.work.len(), log.incomplete.len())),
+        (0, 0),
+        "the replica saw nothing of it"
+    );
+}
+
+#[tokio::test]
+async fn h4_exactly_the_limit_passes_and_one_byte_more_does_not() {
+    let stub = Stub::start().await;
+    let config = Config::of(Deployment::chat([&stub])).set("limits.body", "1MiB");
+    let gateway = Gateway::start(config).await;
+    let status = async |size| gateway.client().send(hyper::Method::POST, CHAT, &[], sized(size)).await.status;
+    assert_eq!(status(MIB).await, 200);
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.send(post(CHAT, &[&format!("content-length: {}", MIB + 1)])).await;
+    assert_eq!(raw.head().await.map(|head| head.status()), Some(413));
+    assert_eq!(status(MIB).await, 200);
+    assert_eq!(stub.count(), 2);
+}
+
+#[tokio::test]
+async fn c_136_a_cut_upload_is_never_forwarded() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let half = sized(500_000);
+    let announced = post(CHAT, &["content-length: 1000000"]) + &half;
+    let chunked = post(CHAT, &["transfer-encoding: chunked"]) + &format!("{:x}\r\n{half}\r\n", half.len());
+    for upload in [announced, chunked] {
+        let mut leaving = Raw::connect(gateway.address).await;
+        leaving.send(&upload).await;
+        drop(leaving);
+        let mut resetting = Raw::connect(gateway.address).await;
+        resetting.send(&upload).await;
+        resetting.reset();
+        let mut listening = Raw::connect(gateway.address).await;
+        listening.send(&upload).await;
+        listening.finish().await;
+        let status = listening.head().await.map(|head| head.status());
+        assert!(status.is_none_or(|status| status == 400), "{status:?}");
+    }
+    // What was cut can only arrive before this one.
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "whole")).await.status, 200);
+    gateway.assert_idle().await;
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    assert_eq!(stub.count(), 1, "only the whole request");
+    assert_eq!(stub.request(0).await.json(), chat("chat", "whole"));
+}

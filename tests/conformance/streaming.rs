@@ -1,0 +1,252 @@
+//! Streams are relayed as they come (H3, C-011): headers at once, event by event, byte for byte; and what the client
+//! sees when a replica dies in the middle (C-087) or reports an error in its stream (C-126).
+
+use serde_json::Value;
+use tidegate_shared::names::metric;
+use tidegate_tests::client::Raw;
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::eventually;
+use tidegate_tests::gateway::Gateway;
+use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, delta};
+use tidegate_tests::script::{Gate, Script};
+use tidegate_tests::stub::{End, Stub};
+use tidegate_tests::wire::{Framing, Wire};
+use tokio::net::TcpStream;
+
+use crate::{CHAT, serve};
+
+/// Streams one chat over a raw socket; returns the body's bytes and whether it ended properly.
+async fn streamed(gateway: &Gateway) -> (String, bool) {
+    let mut raw = Raw::posted(gateway.address, CHAT, &chat_stream("chat", "hi").to_string()).await;
+    let head = raw.head().await.expect("a head");
+    assert_eq!(head.status(), 200);
+    let (body, end) = raw.body(&head).await;
+    (String::from_utf8(body.to_vec()).expect("text"), end.is_ok())
+}
+
+#[tokio::test]
+async fn c_011_headers_and_each_event_are_relayed_when_they_come() {
+    let gate = Gate::closed();
+    let mut script = Script::sse();
+    for index in 0..20 {
+        script = script.wait(&gate).event(&delta(&index.to_string()));
+    }
+    let script = script.wait(&gate).done();
+    let stub = Stub::with(move |_| script.clone()).await;
+    let gateway = serve(&[&stub]).await;
+    for client in [gateway.client(), gateway.h2()] {
+        let mut stream = client.stream(CHAT, &chat_stream("chat", "hi")).await;
+        assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
+        assert_eq!(stream.header("x-accel-buffering"), "no");
+        assert!(stream.header("cache-control").contains("no-cache"), "{:?}", stream.headers);
+        // The next event is not even written before this one was seen.
+        for index in 0..20 {
+            gate.pass();
+            assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(&index.to_string()))));
+        }
+        gate.pass();
+        assert_eq!(stream.event().await.as_deref(), Some("data: [DONE]\n\n"));
+        assert_eq!(stream.event().await, None);
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h3_stream_bytes_survive_however_they_are_cut() {
+    let bytes = ": hello\n\nid: 7\nevent: note\nretry: 10\ndata: {\"a\":\ndata: \"é😀\"}\n\ndata:{\"b\":1}\r\n\r\n\
+                 : ping\n\ndata: \n\ndata: [DONE]\n\n";
+    let dribble = bytes.as_bytes().iter().fold(Script::sse(), |script, byte| script.chunk([*byte])).end();
+    let whole = Script::sse().chunk(bytes).end();
+    let by_close =
+        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").raw(bytes).close();
+    let sized = Script::answer(200, &["content-type: text/event-stream"], bytes);
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    for script in [dribble, whole, by_close, sized] {
+        stub.on_work(move |_| script.clone());
+        assert_eq!(streamed(&gateway).await, (bytes.to_owned(), true));
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_083_a_quiet_stream_gets_nothing_but_comments() {
+    let gate = Gate::closed();
+    let script =
+        Script::sse().event(&delta("a")).chunk("data: {\"half\"").wait(&gate).chunk(":1}\n\n").done();
+    let stub = Stub::with(move |_| script.clone()).await;
+    let gateway = serve(&[&stub]).await;
+    let mut stream = gateway.chat(&chat_stream("chat", "hi")).await;
+    stream.event().await.expect("an event");
+    gate.pass();
+    let mut rest = Vec::new();
+    while let Some(event) = stream.event().await {
+        rest.push(event);
+    }
+    rest.retain(|event| !event.lines().all(|line| line.is_empty() || line.starts_with(':')));
+    assert_eq!(rest, ["data: {\"half\":1}\n\n", "data: [DONE]\n\n"]);
+}
+
+#[tokio::test]
+async fn c_044_a_stream_counts_until_its_last_byte() {
+    let gate = Gate::closed();
+    let script = Script::sse().event(&delta("a")).wait(&gate).done();
+    let mut stubs = Vec::new();
+    for _ in 0..4 {
+        let script = script.clone();
+        stubs.push(Stub::with(move |_| script.clone()).await);
+    }
+    let gateway = Gateway::start(Config::of(Deployment::chat(&stubs))).await;
+    let mut streams = Vec::new();
+    for index in 0..40 {
+        let mut stream = gateway.chat(&chat_stream("chat", &format!("conversation {index}"))).await;
+        stream.event().await.expect("an event");
+        streams.push(stream);
+    }
+    let running: Vec<_> = stubs.iter().map(Stub::running).collect();
+    assert!(running.iter().all(|count| (9..=11).contains(count)), "{running:?}");
+    gateway.in_flight(40).await;
+    gate.open();
+    for stream in streams {
+        assert!(stream.whole().await.body.ends_with(b"data: [DONE]\n\n"));
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_087_a_replica_that_dies_between_two_events_ends_in_a_visible_error() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    for death in [Script::reset, Script::close] {
+        // The death comes after the client has seen the events: a reset may overtake what is still on its way.
+        let gate = Gate::closed();
+        let dies = death(Script::sse().event(&delta("a")).event(&delta("b")).wait(&gate));
+        stub.on_work(move |_| dies.clone());
+        let mut stream = gateway.chat(&chat_stream("chat", "hi")).await;
+        for text in ["a", "b"] {
+            assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(text))));
+        }
+        gate.pass();
+        let error = stream.event().await.expect("an error event");
+        let data = error.strip_prefix("data: ").expect("a data event of one line");
+        assert_error_shape(data.trim_end().as_bytes());
+        let rest = stream.event().await;
+        assert!(rest.is_none(), "the stream ends behind the error: {rest:?}");
+    }
+    gateway.assert_idle().await;
+    assert_eq!(stub.count(), 2, "no second try after the first byte");
+    assert!(gateway.metrics().await.total(metric::UPSTREAM_ERRORS, &[]) >= 1.0);
+}
+
+#[tokio::test]
+async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
+    let gate = Gate::closed();
+    let half = "data: {\"choices\":[{\"delta\":{\"content\":\"x";
+    let script = Script::sse().event(&delta("a")).chunk(half).wait(&gate).reset();
+    let stub = Stub::with(move |_| script.clone()).await;
+    let gateway = serve(&[&stub]).await;
+    let mut raw = Raw::posted(gateway.address, CHAT, &chat_stream("chat", "hi").to_string()).await;
+    let head = raw.head().await.expect("a head");
+    let mut framing = head.framing(Framing::Close);
+    let mut seen = Vec::new();
+    let wanted = format!("data: {}\n\n{half}", delta("a"));
+    while seen.len() < wanted.len() {
+        seen.extend(raw.piece(&mut framing).await.expect("the stream goes on").expect("more").bytes);
+    }
+    gate.pass();
+    let end = raw.piece(&mut framing).await;
+    assert!(end.is_err(), "the transfer must be aborted: {end:?}");
+    assert_eq!(String::from_utf8_lossy(&seen), wanted, "no text of the gateway inside an event");
+    assert_eq!(stub.ended(0).await, End::Cut);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_087_a_sized_answer_that_is_cut_is_cut_for_the_client() {
+    let gate = Gate::closed();
+    let script = Script::new()
+        .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"a\":")
+        .wait(&gate)
+        .close();
+    let stub = Stub::with(move |_| script.clone()).await;
+    let gateway = serve(&[&stub]).await;
+    let mut raw = Raw::posted(gateway.address, CHAT, &chat_stream("chat", "hi").to_string()).await;
+    let head = raw.head().await.expect("a head");
+    gate.pass();
+    let (body, end) = raw.body(&head).await;
+    assert_eq!((&body[..], end.is_err()), (&b"{\"a\":"[..], true));
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_126_an_error_inside_a_stream_passes_unchanged_and_is_counted() {
+    let error =
+        "{\"error\":{\"message\":\"CUDA out of memory\",\"type\":\"InternalServerError\",\"code\":500}}";
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let as_event = format!("data: {}\n\ndata: {}\n\ndata: {error}\n\n", delta("a"), delta("b"));
+    let bare = format!("data: {}\n\n{error}\n", delta("a"));
+    for (index, bytes) in [as_event, bare].into_iter().enumerate() {
+        let script = Script::sse().chunk(&bytes).end();
+        stub.on_work(move |_| script.clone());
+        let (body, whole) = streamed(&gateway).await;
+        assert_eq!(body, bytes);
+        assert!(whole);
+        let labels = [("deployment", "chat")];
+        gateway.until_metric(metric::UPSTREAM_ERRORS, &labels, [1.0, 2.0][index]).await;
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn shutdown_finishes_running_streams() {
+    let gate = Gate::closed();
+    let script = Script::sse().event(&delta("a")).wait(&gate).event(&delta("b")).done();
+    let stub = Stub::with(move |_| script.clone()).await;
+    let mut gateway = serve(&[&stub]).await;
+    let mut stream = gateway.chat(&chat_stream("chat", "hi")).await;
+    stream.event().await.expect("an event");
+    gateway.terminate();
+    eventually("it takes no new work", async || {
+        let Ok(socket) = TcpStream::connect(gateway.address).await else { return Ok(()) };
+        let mut wire = Wire::new(socket);
+        let asked = wire.send(b"GET /readyz HTTP/1.1\r\nhost: tidegate\r\n\r\n").await;
+        match wire.head().await {
+            Ok(Some(head)) if asked.is_ok() && head.status() == 200 => Err(head.start),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    gate.pass();
+    let rest = stream.whole().await;
+    assert_eq!(rest.body, format!("data: {}\n\ndata: [DONE]\n\n", delta("b")));
+    assert!(gateway.ended().await.success());
+    assert_eq!(stub.ended(0).await, End::Answered);
+}
+
+#[tokio::test]
+async fn c_032_a_stream_that_is_refused_before_it_begins_keeps_its_status() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let body = "{\"object\":\"error\", \"message\" : \"no\",\"code\":40000 }\n";
+    for status in [400_u16, 401, 404, 413, 422, 429, 500, 503] {
+        let headers = ["content-type: application/json", "retry-after: 7", "x-engine: e"];
+        stub.on_work(move |_| Script::answer(status, &headers, body));
+        for request in [chat_stream("chat", "hi"), chat("chat", "hi")] {
+            let mut raw = Raw::posted(gateway.address, CHAT, &request.to_string()).await;
+            let head = raw.head().await.expect("a head");
+            assert_eq!(head.status(), status);
+            assert_eq!(head.header("content-type"), Some("application/json"), "{status}");
+            assert_eq!(
+                (head.header("retry-after"), head.header("x-engine")),
+                (Some("7"), Some("e")),
+                "{status}"
+            );
+            let (seen, end) = raw.body(&head).await;
+            assert!(end.is_ok(), "C-091: the announced length is the length sent");
+            assert_eq!(seen, body, "{status}");
+            assert!(serde_json::from_slice::<Value>(&seen).is_ok());
+        }
+    }
+    gateway.assert_idle().await;
+}

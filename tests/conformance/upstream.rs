@@ -1,0 +1,196 @@
+//! Replicas that fail before their first byte, are not ready, say no, or die all at once (C-028, C-032, C-036, C-078,
+//! C-121): what a client sees, and how often a replica was asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+use tidegate_shared::names::metric;
+use tidegate_tests::client::Raw;
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::eventually;
+use tidegate_tests::gateway::Gateway;
+use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, reply};
+use tidegate_tests::script::{Gate, Script};
+use tidegate_tests::stub::{End, Stub, healthy};
+use tokio::task::JoinSet;
+
+use crate::{CHAT, serve};
+
+/// Two stubs of which the first to be asked fails as scripted, and everyone later answers.
+async fn first_fails(failure: Script) -> [Stub; 2] {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let stub = async || {
+        let (asked, failure) = (Arc::clone(&asked), failure.clone());
+        Stub::with(move |request| match asked.fetch_add(1, Ordering::SeqCst) {
+            0 => failure.clone(),
+            _ => reply(request),
+        })
+        .await
+    };
+    [stub().await, stub().await]
+}
+
+#[tokio::test]
+async fn r5_a_replica_that_dies_before_its_first_byte_costs_a_retry_not_an_error() {
+    let failures = [
+        Script::new().reset(),
+        Script::new().close(),
+        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").reset(),
+        Script::new().raw("no HTTP at all\r\n\r\n").close(),
+    ];
+    for failure in failures {
+        let stubs = first_fails(failure.clone()).await;
+        let gateway = serve(&[&stubs[0], &stubs[1]]).await;
+        let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+        assert_eq!(answer.status, 200, "{failure:?}: {:?}", answer.body);
+        assert_eq!(
+            [stubs[0].count(), stubs[1].count()],
+            [1, 1],
+            "the second try goes elsewhere: {failure:?}"
+        );
+        let one = stubs[0].request(0).await;
+        assert_eq!(one.body, stubs[1].request(0).await.body, "the same body again");
+        gateway.until_metric(metric::RETRIES, &[("deployment", "chat")], 1.0).await;
+        gateway.assert_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn h4_a_replica_that_breaks_the_protocol_and_has_no_sibling_gets_502() {
+    let stub = Stub::with(|_| Script::new().raw("no HTTP at all\r\n\r\n").close()).await;
+    let gateway = serve(&[&stub]).await;
+    for body in [chat("chat", "hi"), chat_stream("chat", "hi")] {
+        let answer = gateway.client().post(CHAT, &body).await;
+        assert!([502, 503].contains(&answer.status), "{}", answer.status);
+        let error = assert_error_shape(&answer.body);
+        let port = stub.address().port().to_string();
+        assert!(!error.to_string().contains(&port), "no address of a replica in an error: {error}");
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h4_a_replica_that_sends_nothing_gets_504() {
+    let stub = Stub::with(|_| Script::new().stall()).await;
+    let config = Config::of(Deployment::chat([&stub])).set("limits.first_byte", "200ms");
+    let gateway = Gateway::start(config).await;
+    let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+    assert_eq!(answer.status, 504);
+    assert_error_shape(&answer.body);
+    assert_eq!(stub.ended(0).await, End::PeerLeft);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_the_replica_closed_is_no_error() {
+    let stub = Stub::with(|request| reply(request).close()).await;
+    let gateway = serve(&[&stub]).await;
+    for index in 0..30 {
+        let answer = gateway.client().post(CHAT, &chat("chat", &format!("{index}"))).await;
+        assert_eq!(answer.status, 200, "request {index}: {:?}", answer.body);
+    }
+    assert_eq!(stub.count(), 30);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_036_refusals_of_bad_prompts_are_neutral_and_final() {
+    let work =
+        |request: &tidegate_tests::stub::Request| match request.json()["messages"][0]["content"].as_str() {
+            Some("bad") => Script::json(400, &json!({"error": {"message": "bad prompt"}})),
+            _ => reply(request),
+        };
+    let stubs = [Stub::with(work).await, Stub::with(work).await];
+    let gateway = serve(&[&stubs[0], &stubs[1]]).await;
+    for index in 0..100 {
+        let (text, wanted) =
+            if index % 2 == 0 { ("bad".to_owned(), 400) } else { (format!("good {index}"), 200) };
+        assert_eq!(gateway.client().post(CHAT, &chat("chat", &text)).await.status, wanted);
+    }
+    assert_eq!(stubs[0].count() + stubs[1].count(), 100, "one attempt each");
+    assert_eq!(gateway.metrics().await.total(metric::REPLICAS, &[("phase", "ready")]), 2.0);
+}
+
+#[tokio::test]
+async fn c_028_a_replica_gets_nothing_before_its_model_is_loaded() {
+    let stub = Stub::start().await;
+    let loading = |request: &tidegate_tests::stub::Request| match request.path() {
+        "/health" => Script::json(503, &json!({"error": {"message": "Loading model"}})),
+        _ => healthy(request),
+    };
+    stub.on_probe(loading);
+    let gateway = Gateway::launch(Config::of(Deployment::chat([&stub]))).await;
+    stub.until("it was probed", |log| (!log.probes.is_empty()).then_some(())).await;
+    let mut clients = Vec::new();
+    for index in 0..20 {
+        clients.push(Raw::posted(gateway.address, CHAT, &chat("chat", &index.to_string()).to_string()).await);
+    }
+    gateway.queued(20).await;
+    assert_eq!(stub.count(), 0, "not before it is loaded");
+    stub.on_probe(healthy);
+    for client in &mut clients {
+        assert_eq!(client.head().await.map(|head| head.status()), Some(200));
+    }
+    assert_eq!(stub.count(), 20);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_121_dead_replicas_do_not_hold_up_the_start() {
+    let (good, dead) = (Stub::start().await, Stub::start().await);
+    dead.kill().await;
+    let deployment =
+        Deployment::chat([&dead]).replica("http://no-such-host.invalid:9", 1).replica(&good.url(), 1);
+    let gateway = Gateway::launch(Config::of(deployment)).await;
+    gateway.ready_replicas(1).await;
+    for index in 0..10 {
+        let answer = gateway.client().post(CHAT, &chat("chat", &index.to_string())).await;
+        assert_eq!((answer.status, answer.header("x-tidegate-replica")), (200, "chat-3"));
+    }
+    dead.revive();
+    gateway.ready_replicas(2).await;
+}
+
+#[tokio::test]
+async fn c_078_all_replicas_die_at_once_and_come_back() {
+    let gate = Gate::closed();
+    let mut stubs = Vec::new();
+    for _ in 0..3 {
+        let gate = gate.clone();
+        stubs.push(Stub::with(move |request| Script::new().wait(&gate).then(reply(request))).await);
+    }
+    let gateway = Gateway::start(Config::of(Deployment::chat(&stubs).set("queue.headroom", "5m"))).await;
+    let mut clients = JoinSet::new();
+    for index in 0..200 {
+        let client = if index % 2 == 0 { gateway.client() } else { gateway.h2() };
+        clients.spawn(async move { client.post(CHAT, &chat("chat", &index.to_string())).await });
+    }
+    gateway.queued(200 - 3 * 40).await;
+    for stub in &stubs {
+        stub.kill().await;
+    }
+    gate.open();
+    gateway.ready_replicas(0).await;
+    assert_eq!(gateway.client().get("/livez").await.status, 200);
+    for stub in &stubs {
+        stub.revive();
+    }
+    while let Some(answer) = clients.join_next().await {
+        let answer = answer.expect("an answer, whatever it says");
+        assert!([200, 502, 503].contains(&answer.status), "{}", answer.status);
+        if answer.status != 200 {
+            assert_error_shape(&answer.body);
+        }
+    }
+    eventually("it recovers", async || {
+        match gateway.client().post(CHAT, &chat("chat", "after")).await.status {
+            200 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await;
+    gateway.ready_replicas(3).await;
+    gateway.assert_idle().await;
+    assert_eq!(gateway.metrics().await.total(metric::PANICS, &[]), 0.0);
+}

@@ -1,0 +1,287 @@
+//! Clients: one that sends any bytes over a raw socket and can leave at any moment, and a well-behaved one for
+//! HTTP/1.1 and for HTTP/2 with prior knowledge.
+//!
+//! Each request of the well-behaved client has a connection of its own, so that no test depends on another's.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::{HeaderMap, Method, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::deadline::within;
+use crate::wire::{Framing, Head, Wire, find};
+
+/// The version that a [`Client`] speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.1.
+    H1,
+    /// HTTP/2 in clear, with prior knowledge.
+    H2,
+}
+
+/// A well-behaved client of one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    server: SocketAddr,
+    version: Version,
+}
+
+impl Client {
+    /// A client that speaks HTTP/1.1.
+    pub fn h1(server: SocketAddr) -> Self {
+        Self { server, version: Version::H1 }
+    }
+
+    /// A client that speaks HTTP/2 with prior knowledge.
+    pub fn h2(server: SocketAddr) -> Self {
+        Self { server, version: Version::H2 }
+    }
+
+    /// Gets a path.
+    pub async fn get(self, path: &str) -> Answer {
+        self.send(Method::GET, path, &[], Bytes::new()).await
+    }
+
+    /// Posts JSON.
+    pub async fn post(self, path: &str, body: &Value) -> Answer {
+        self.post_with(path, &[], body).await
+    }
+
+    /// Posts JSON with headers.
+    pub async fn post_with(self, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
+        self.send(Method::POST, path, headers, body.to_string()).await
+    }
+
+    /// Sends any request and reads the whole answer.
+    pub async fn send(
+        self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let stream = self.open(method, path, headers, body).await;
+        stream.whole().await
+    }
+
+    /// Posts JSON and returns as soon as the head of the answer is there.
+    pub async fn stream(self, path: &str, body: &Value) -> Stream {
+        self.open(Method::POST, path, &[], body.to_string()).await
+    }
+
+    /// Sends any request and returns as soon as the head of the answer is there. A body is JSON unless a header says
+    /// otherwise.
+    pub async fn open(
+        self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Stream {
+        let authority = self.server;
+        let mut request = Request::builder().method(method);
+        request = match self.version {
+            Version::H1 => request.uri(path).header("host", authority.to_string()),
+            Version::H2 => request.uri(format!("http://{authority}{path}")),
+        };
+        let body = body.into();
+        if !body.is_empty() && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+            request = request.header("content-type", "application/json");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).expect("a request");
+        let response = within("an answer", self.exchange(request)).await;
+        let (parts, body) = response.into_parts();
+        Stream { status: parts.status.as_u16(), headers: parts.headers, body, ahead: BytesMut::new() }
+    }
+
+    async fn exchange(self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+        let stream = TcpStream::connect(self.server).await.expect("connect");
+        stream.set_nodelay(true).expect("no delay");
+        let io = TokioIo::new(stream);
+        match self.version {
+            Version::H1 => {
+                let (mut sender, connection) = http1::handshake(io).await.expect("handshake");
+                tokio::spawn(async move { drop(connection.await) });
+                sender.send_request(request).await.expect("an answer")
+            }
+            Version::H2 => {
+                let (mut sender, connection) =
+                    http2::handshake(TokioExecutor::new(), io).await.expect("handshake");
+                tokio::spawn(async move { drop(connection.await) });
+                sender.send_request(request).await.expect("an answer")
+            }
+        }
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// A header as text; empty when it is missing.
+    pub fn header(&self, name: &str) -> &str {
+        text(&self.headers, name)
+    }
+
+    /// Its body as JSON; null when it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+/// An answer that is still coming. Dropped, the client has left.
+#[derive(Debug)]
+pub struct Stream {
+    /// Its status.
+    pub status: u16,
+    /// Its headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    ahead: BytesMut,
+}
+
+impl Stream {
+    /// A header as text; empty when it is missing.
+    pub fn header(&self, name: &str) -> &str {
+        text(&self.headers, name)
+    }
+
+    /// The next bytes as they come; `None` at the proper end; `Err` when the transfer is cut.
+    async fn bytes(&mut self) -> Result<Option<Bytes>, hyper::Error> {
+        loop {
+            match within("the next bytes of an answer", self.body.frame()).await {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(data) = frame?.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next event with its empty line; `None` at the proper end of the stream.
+    pub async fn event(&mut self) -> Option<String> {
+        loop {
+            if let Some(at) = find(&self.ahead, b"\n\n") {
+                return Some(String::from_utf8_lossy(&self.ahead.split_to(at + 2)).into_owned());
+            }
+            match self.bytes().await.expect("the stream goes on") {
+                Some(bytes) => self.ahead.extend_from_slice(&bytes),
+                None => {
+                    assert!(self.ahead.is_empty(), "bytes after the last event: {:?}", self.ahead);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The rest of the answer, which must end properly.
+    pub async fn whole(mut self) -> Answer {
+        while let Some(bytes) = self.bytes().await.expect("the answer goes on") {
+            self.ahead.extend_from_slice(&bytes);
+        }
+        Answer { status: self.status, headers: self.headers, body: self.ahead.freeze() }
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// A client that sends any bytes. Dropped, it closes the connection.
+#[derive(Debug)]
+pub struct Raw {
+    wire: Wire,
+}
+
+/// Some bytes of a body and when they came.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// When they were read.
+    pub at: Instant,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+impl Raw {
+    /// A connection to a server.
+    pub async fn connect(server: SocketAddr) -> Self {
+        let stream = within("a connection", TcpStream::connect(server)).await.expect("connect");
+        Self { wire: Wire::new(stream) }
+    }
+
+    /// A connection over which a POST with this body was sent.
+    pub async fn posted(server: SocketAddr, path: &str, body: &str) -> Self {
+        let mut raw = Self::connect(server).await;
+        raw.send(post(path, &[&format!("content-length: {}", body.len())])).await;
+        raw.send(body).await;
+        raw
+    }
+
+    /// Sends bytes; the server must take them.
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        assert!(self.offer(bytes).await, "the server did not take the bytes");
+    }
+
+    /// Sends bytes; `false` when the server has closed.
+    pub async fn offer(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        within("the server takes bytes", self.wire.send_unless_gone(bytes.as_ref())).await
+    }
+
+    /// The head of the next answer; `None` when the server closed without one.
+    pub async fn head(&mut self) -> Option<Head> {
+        within("the head of an answer", self.wire.head()).await.ok().flatten()
+    }
+
+    /// The next piece of a body; see [`Wire::piece`].
+    pub async fn piece(&mut self, framing: &mut Framing) -> std::io::Result<Option<Piece>> {
+        let bytes = within("a piece of an answer", self.wire.piece(framing)).await?;
+        Ok(bytes.map(|bytes| Piece { at: Instant::now(), bytes }))
+    }
+
+    /// The body that follows a head, and whether it ended properly.
+    pub async fn body(&mut self, head: &Head) -> (Bytes, std::io::Result<()>) {
+        within("the body of an answer", self.wire.body(head.framing(Framing::Close))).await
+    }
+
+    /// Sends no more, and still listens.
+    pub async fn finish(&mut self) {
+        self.wire.finish().await.expect("half close");
+    }
+
+    /// Leaves by a reset.
+    pub fn reset(self) {
+        self.wire.reset();
+    }
+}
+
+/// The head of a POST of JSON; `headers` are lines without their ends.
+pub fn post(path: &str, headers: &[&str]) -> String {
+    let mut head = format!("POST {path} HTTP/1.1\r\nhost: tidegate\r\ncontent-type: application/json\r\n");
+    for line in headers {
+        head.push_str(line);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    head
+}

@@ -1,0 +1,288 @@
+//! The gateway under test: the real binary as a child process, with a configuration of its own in a folder of its own.
+//!
+//! It is looked at only from outside: ports, `/metrics`, `/status`, what it prints, how it exits.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tidegate_shared::names::metric;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::client::{Client, Stream};
+use crate::config::Config;
+use crate::deadline::{eventually, within};
+use crate::metrics::Metrics;
+
+/// Lines that a process printed so far.
+type Lines = Arc<Mutex<Vec<String>>>;
+
+/// The binary, built once per test process from the workspace that this test belongs to, in the test's own profile.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(build)
+}
+
+/// Builds the binary where cargo built this test: `<target>[/<triple>]/<profile folder>/deps/<test>`.
+fn build() -> PathBuf {
+    let test = std::env::current_exe().expect("own path");
+    let folder = test.ancestors().nth(2).expect("the profile's folder");
+    let parent = folder.parent().expect("the target folder");
+    let profile = folder.file_name().and_then(|name| name.to_str()).expect("the profile's name");
+    let profile = if profile == "debug" { "dev" } else { profile };
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = std::process::Command::new(cargo);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.args(["build", "--quiet", "--workspace", "--bin", "tidegate", "--profile", profile]);
+    if parent.join("CACHEDIR.TAG").exists() {
+        command.arg("--target-dir").arg(parent);
+    } else {
+        command.arg("--target-dir").arg(parent.parent().expect("the target folder"));
+        command.arg("--target").arg(parent.file_name().expect("the target triple"));
+    }
+    let status = command.status().expect("cargo runs");
+    assert!(status.success(), "the gateway does not build: {status}");
+    folder.join("tidegate")
+}
+
+/// A running gateway. Dropped, it is killed; what it printed is shown if the test failed.
+pub struct Gateway {
+    child: Child,
+    /// Where requests go.
+    pub address: SocketAddr,
+    /// Where `/metrics` and `/status` are.
+    pub admin: SocketAddr,
+    dir: TempDir,
+    out: Lines,
+    err: Lines,
+}
+
+impl Gateway {
+    /// Starts a gateway, waits until it serves and until every static replica of the configuration is ready.
+    pub async fn start(config: Config) -> Self {
+        let replicas = config.static_replicas();
+        let gateway = Self::launch(config).await;
+        gateway.ready_replicas(replicas).await;
+        gateway
+    }
+
+    /// Starts a gateway and waits until it serves, whatever its replicas do.
+    pub async fn launch(config: Config) -> Self {
+        let dir = TempDir::with_prefix("tidegate-test-").expect("a folder");
+        let (listen, admin) = free_ports();
+        let text = config.render(dir.path(), listen.port(), admin.port());
+        std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
+        let (out, err) = (Lines::default(), Lines::default());
+        let child = spawn(dir.path(), &out, &err).await;
+        let mut gateway = Self { child, address: listen, admin, dir, out, err };
+        gateway.serves().await;
+        gateway
+    }
+
+    /// Starts it again, after it ended, with the same configuration, ports and state.
+    pub async fn restart(&mut self) {
+        self.ended().await;
+        self.child = spawn(self.dir.path(), &self.out, &self.err).await;
+        self.serves().await;
+    }
+
+    /// Waits for `/readyz` to answer 200.
+    async fn serves(&mut self) {
+        let Self { child, address, err, .. } = self;
+        eventually("the gateway serves", async || {
+            if let Some(status) = child.try_wait().expect("wait") {
+                panic!("the gateway ended at its start: {status}\n{}", text(err));
+            }
+            match tokio::net::TcpStream::connect(*address).await {
+                Err(error) => Err(error.to_string()),
+                Ok(_) => match Client::h1(*address).get("/readyz").await.status {
+                    200 => Ok(()),
+                    other => Err(format!("/readyz answers {other}")),
+                },
+            }
+        })
+        .await;
+    }
+
+    /// A client that speaks HTTP/1.1 to it.
+    pub fn client(&self) -> Client {
+        Client::h1(self.address)
+    }
+
+    /// A client that speaks HTTP/2 to it.
+    pub fn h2(&self) -> Client {
+        Client::h2(self.address)
+    }
+
+    /// Posts a chat and returns with the head of the answer.
+    pub async fn chat(&self, body: &Value) -> Stream {
+        self.client().stream("/v1/chat/completions", body).await
+    }
+
+    /// Its metrics now.
+    pub async fn metrics(&self) -> Metrics {
+        let answer = Client::h1(self.admin).get("/metrics").await;
+        assert_eq!(answer.status, 200, "/metrics");
+        Metrics::parse(&String::from_utf8_lossy(&answer.body))
+    }
+
+    /// Its `/status` now.
+    pub async fn status(&self) -> Value {
+        let answer = Client::h1(self.admin).get("/status").await;
+        assert_eq!(answer.status, 200, "/status");
+        answer.json()
+    }
+
+    /// Waits until the metric, summed over the series with these labels, is exactly `wanted`.
+    pub async fn until_metric(&self, name: &str, labels: &[(&str, &str)], wanted: f64) {
+        let what = format!("{name}{labels:?} is {wanted}");
+        eventually(&what, async || match self.metrics().await.total(name, labels) {
+            found if found == wanted => Ok(()),
+            found => Err(format!("{found}")),
+        })
+        .await;
+    }
+
+    /// Waits until `count` replicas are ready, over all deployments.
+    pub async fn ready_replicas(&self, count: usize) {
+        self.until_metric(metric::REPLICAS, &[("phase", "ready")], count as f64).await;
+    }
+
+    /// Waits until `count` requests wait in the queue, over all deployments.
+    pub async fn queued(&self, count: usize) {
+        self.until_metric(metric::QUEUED, &[], count as f64).await;
+    }
+
+    /// Waits until `count` requests are with replicas, over all deployments.
+    pub async fn in_flight(&self, count: usize) {
+        self.until_metric(metric::IN_FLIGHT, &[], count as f64).await;
+    }
+
+    /// Waits until nothing is in flight and nothing queued, by `/metrics` and by `/status` (Q5).
+    pub async fn assert_idle(&self) {
+        eventually("in flight and queued are zero", async || {
+            let (metrics, status) = (self.metrics().await, self.status().await);
+            let seen = [
+                metrics.total(metric::IN_FLIGHT, &[]),
+                metrics.total(metric::QUEUED, &[]),
+                sum(&status, "in_flight").unwrap_or(f64::NAN),
+                sum(&status, "queued").unwrap_or(f64::NAN),
+            ];
+            if seen == [0.0; 4] {
+                Ok(())
+            } else {
+                Err(format!("in flight, queued, twice: {seen:?} in {status}"))
+            }
+        })
+        .await;
+    }
+
+    /// Waits for a line of JSON on stdout (the access log) in which `look` finds what it wants.
+    pub async fn access_line<T>(&self, what: &str, look: impl Fn(&Value) -> Option<T>) -> T {
+        eventually(what, async || {
+            let lines = self.out.lock().expect("lines").clone();
+            let mut values = lines.iter().filter_map(|line| serde_json::from_str(line).ok());
+            values.find_map(|value| look(&value)).ok_or_else(|| lines.join("\n"))
+        })
+        .await
+    }
+
+    /// What it printed on stderr.
+    pub fn log(&self) -> String {
+        text(&self.err)
+    }
+
+    /// The folder with its configuration and its state.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Kills it (SIGKILL).
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        kill_process(id.expect("it runs"), signal).expect("signal");
+    }
+
+    /// Waits until it has ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within("the gateway ends", self.child.wait()).await.expect("wait")
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the gateway printed:\n{}{}", text(&self.out), text(&self.err));
+        }
+    }
+}
+
+/// The sum of all numbers of that key, wherever they are; `None` when there is none.
+pub fn sum(value: &Value, key: &str) -> Option<f64> {
+    let inner = |parts: &mut dyn Iterator<Item = &Value>| {
+        parts
+            .filter_map(|part| sum(part, key))
+            .fold(None, |sum: Option<f64>, part| Some(sum.unwrap_or(0.0) + part))
+    };
+    match value {
+        Value::Object(map) => match map.get(key).and_then(Value::as_f64) {
+            Some(here) => Some(here),
+            None => inner(&mut map.values()),
+        },
+        Value::Array(list) => inner(&mut list.iter()),
+        _ => None,
+    }
+}
+
+/// Two ports that nobody had a moment ago, given by the kernel.
+fn free_ports() -> (SocketAddr, SocketAddr) {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let (one, two) = (bind(), bind());
+    (one.local_addr().expect("address"), two.local_addr().expect("address"))
+}
+
+/// Starts the binary in `dir`; what it prints is added to the lines.
+async fn spawn(dir: &Path, out: &Lines, err: &Lines) -> Child {
+    let program = tokio::task::spawn_blocking(binary).await.expect("the binary");
+    let mut child = Command::new(program)
+        .args(["serve", "--config", "tidegate.toml"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("start the gateway");
+    keep(child.stdout.take().expect("stdout"), out);
+    keep(child.stderr.take().expect("stderr"), err);
+    child
+}
+
+/// Adds the lines of a pipe to `lines`.
+fn keep(pipe: impl AsyncRead + Send + Unpin + 'static, lines: &Lines) {
+    let kept = Arc::clone(lines);
+    tokio::spawn(async move {
+        let mut pipe = BufReader::new(pipe).lines();
+        while let Ok(Some(line)) = pipe.next_line().await {
+            kept.lock().expect("lines").push(line);
+        }
+    });
+}
+
+fn text(lines: &Lines) -> String {
+    lines.lock().expect("lines").iter().map(|line| format!("{line}\n")).collect()
+}

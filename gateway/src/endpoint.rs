@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use http::HeaderValue;
-use http::uri::{PathAndQuery, Uri};
-use metrics::Counter;
+use http::uri::Uri;
 use parking_lot::Mutex;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::time::Instant;
 use tokio::sync::Notify;
 
 use crate::config::BaseUrl;
-use crate::telemetry::meter;
+use crate::telemetry::meter::{self, Counter};
 
 /// Where a replica is.
 #[derive(Debug)]
@@ -95,12 +94,14 @@ impl Endpoint {
         self.base.prefix()
     }
 
-    /// The request target for a client's target: the raw query untouched (C-142), the prefix before it.
-    pub fn target(&self, client: &PathAndQuery) -> Option<Uri> {
-        if self.prefix().is_empty() {
-            return Some(Uri::from(client.clone()));
-        }
-        format!("{}{}", self.prefix(), client.as_str()).parse().ok()
+    /// The request target for the API's `path`, after the replica's own prefix, and the client's raw query, untouched
+    /// (C-142).
+    pub fn target(&self, path: &str, query: Option<&str>) -> Option<Uri> {
+        let target = match query {
+            Some(query) => format!("{}{path}?{query}", self.prefix()),
+            None => format!("{}{path}", self.prefix()),
+        };
+        target.parse().ok()
     }
 
     /// Bytes of an answer came.

@@ -26,9 +26,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Crates that decide: nothing but vocabulary and plain data structures.
 const PURE: &[(&str, &[&str])] = &[
     ("tidegate-shared", &["serde", "thiserror"]),
-    ("tidegate-gateway-core", &["serde", "thiserror", "smallvec"]),
-    ("tidegate-scaler-core", &["serde", "thiserror", "smallvec"]),
-    ("tidegate-sim", &["serde", "thiserror", "smallvec"]),
+    ("tidegate-gateway-core", &["serde", "thiserror", "hashbrown", "smallvec"]),
+    ("tidegate-scaler-core", &["serde", "thiserror", "hashbrown", "smallvec"]),
+    ("tidegate-sim", &["serde", "thiserror", "hashbrown", "smallvec"]),
 ];
 
 /// The state machines: the only modules of the cores that see their siblings.

@@ -10,26 +10,27 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
-use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
+use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+mod change;
+mod place;
 mod verdict;
 
 pub use verdict::{Change, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
-use crate::conversation::{Conversations, Found};
+use crate::conversation::Conversations;
 use crate::drain::Drain;
 use crate::promise::Promises;
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::replicas::{Replica, Replicas};
-use crate::route::{Candidate, LeastLoad, Policy, Turn};
+use crate::replicas::Replicas;
+use crate::route::{LeastLoad, Policy, Turn};
 
 /// Failed starts in a row from which waiters are told instead of held.
 const START_FAILURES_TOLD: u32 = 2;
@@ -287,164 +288,6 @@ impl Dispatcher {
                 None => last = Some(ticket),
             }
         }
-    }
-
-    /// Finds a replica and takes a place there.
-    fn take(&mut self, now: Instant, facts: &RequestFacts, tried: &[ReplicaId]) -> Option<Lease> {
-        let found = match &facts.identity {
-            Identity::Named(key) => self.conversations.find(now, *key),
-            Identity::Prefix { chain, follows_up: true } => self.conversations.find_longest(now, chain),
-            Identity::Prefix { .. } | Identity::None => None,
-        };
-        let (replica, route) = self.choose(facts, tried, found)?;
-        self.remember(now, facts, found, replica, route);
-        let load = Tokens(facts.prompt.0.saturating_add(facts.output.0));
-        let floor = self.turn;
-        let chosen = self.replicas.get_mut(replica)?;
-        chosen.in_flight += 1;
-        chosen.load = Tokens(chosen.load.0.saturating_add(load.0));
-        if matches!(route, Route::Placed | Route::Any | Route::Rehomed) {
-            self.turn = chosen.turn.max(floor);
-            chosen.turn = self.turn.after(chosen.capacity);
-        }
-        Some(Lease { replica, route, load })
-    }
-
-    fn choose(
-        &self,
-        facts: &RequestFacts,
-        tried: &[ReplicaId],
-        found: Option<Found>,
-    ) -> Option<(ReplicaId, Route)> {
-        let room = self.replicas.with_room(self.limits.concurrency, tried);
-        let Some(found) = found else {
-            let route = if facts.identity == Identity::None { Route::Any } else { Route::Placed };
-            return Some((self.pick(room.iter().copied())?, route));
-        };
-        let home = self.replicas.get(found.home).filter(|home| home.is_open());
-        let Some(home) = home else { return Some((self.pick(room.iter().copied())?, Route::Rehomed)) };
-        let at_home = room.iter().any(|replica| replica.id == home.id);
-        if at_home && !self.is_over(home) {
-            return Some((home.id, Route::Home));
-        }
-        let elsewhere = || room.iter().copied().filter(|replica| replica.id != home.id);
-        if let Some(freer) = self.pick(elsewhere().filter(|replica| !self.is_over(replica))) {
-            return Some((freer, Route::Detour));
-        }
-        if at_home {
-            return Some((home.id, Route::Home));
-        }
-        Some((self.pick(elsewhere())?, Route::Detour))
-    }
-
-    /// Whether a replica is over its load limit (R4).
-    fn is_over(&self, replica: &Replica<Turn>) -> bool {
-        let limit = u64::from(self.replicas.limit(replica, self.limits.concurrency));
-        u64::from(replica.in_flight) * 100 >= limit * u64::from(self.limits.load_percent)
-    }
-
-    fn pick<'a>(&self, replicas: impl Iterator<Item = &'a Replica<Turn>>) -> Option<ReplicaId> {
-        let candidates: SmallVec<[Candidate; 16]> = replicas
-            .map(|replica| Candidate {
-                id: replica.id,
-                capacity: replica.capacity,
-                load: replica.load,
-                in_flight: replica.in_flight,
-                turn: replica.turn.max(self.turn),
-            })
-            .collect();
-        self.policy.choose(&candidates)
-    }
-
-    fn remember(
-        &mut self,
-        now: Instant,
-        facts: &RequestFacts,
-        found: Option<Found>,
-        replica: ReplicaId,
-        route: Route,
-    ) {
-        let key: Option<ConversationKey> = match &facts.identity {
-            Identity::Named(key) => Some(*key),
-            Identity::Prefix { chain, .. } => chain.last().copied(),
-            Identity::None => None,
-        };
-        let Some(key) = key else { return };
-        match found {
-            Some(mut found) => {
-                if route == Route::Rehomed {
-                    found = self.conversations.rehome(now, found, replica);
-                }
-                self.conversations.advance(now, found, key);
-            }
-            None => self.conversations.open(now, key, replica),
-        }
-    }
-
-    fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
-        match change {
-            Change::Ordered(capacity) => self.insert(now, id, Phase::Provisioning, capacity),
-            Change::Starting(capacity) => {
-                self.insert(now, id, Phase::Starting, capacity);
-                self.enter(now, id, Phase::Starting);
-                self.replicas.update(id, |replica| replica.capacity = capacity);
-            }
-            Change::Ready => self.ready(now, id, |phase| phase != Phase::Draining),
-            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
-            Change::Draining => self.enter(now, id, Phase::Draining),
-            Change::Failed if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) => {
-                self.enter(now, id, Phase::Failed);
-            }
-            Change::Failed => {}
-            Change::Suspect => self.replicas.update(id, |replica| replica.suspect = true),
-            Change::Capacity(capacity) => self.replicas.update(id, |replica| replica.capacity = capacity),
-            Change::StartFailed => {
-                self.replicas.remove(id);
-                self.start_failures = self.start_failures.saturating_add(1);
-            }
-            Change::Gone => {
-                self.replicas.remove(id);
-            }
-        }
-    }
-
-    fn ready(&mut self, now: Instant, id: ReplicaId, from: impl Fn(Phase) -> bool) {
-        let Some(replica) = self.replicas.get(id).filter(|replica| from(replica.phase)) else { return };
-        if replica.is_on_its_way() {
-            self.start_took = Some(now.since(replica.ordered));
-        }
-        self.start_failures = 0;
-        let turn = self.turn;
-        self.replicas.update(id, |replica| {
-            replica.turn = replica.turn.max(turn);
-            replica.suspect = false;
-        });
-        self.enter(now, id, Phase::Ready);
-    }
-
-    fn insert(&mut self, now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity) {
-        let turn = self.turn;
-        let (since, ordered) = (now, now);
-        self.replicas.insert(Replica {
-            id,
-            phase,
-            since,
-            ordered,
-            capacity,
-            in_flight: 0,
-            load: Tokens(0),
-            suspect: false,
-            turn,
-        });
-    }
-
-    fn enter(&mut self, now: Instant, id: ReplicaId, phase: Phase) {
-        self.replicas.update(id, |replica| {
-            if replica.phase != phase {
-                replica.phase = phase;
-                replica.since = now;
-            }
-        });
     }
 }
 

@@ -6,7 +6,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
-use tidegate_gateway_core::dispatch::Rejection;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
 
@@ -18,7 +17,7 @@ use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
 use super::stream::{Kind, Relay};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
-use crate::pool::{Admission, Change, Held};
+use crate::pool::{Admission, Change, Held, Rejection};
 use crate::server::Core;
 use crate::telemetry::record::Record;
 use crate::upstream::{Carrier, UpstreamError};
@@ -47,7 +46,7 @@ pub async fn forward(
         };
         record.sent(held.endpoint().header(), held.route());
         let limit = core.gateway.limits.first_byte;
-        let make = || outgoing(&parts, &request.body, held.endpoint());
+        let make = || outgoing(&parts, &request, held.endpoint());
         match core.upstream.send(held.endpoint(), limit, make).await {
             Ok((response, carrier)) => {
                 drop(share);
@@ -113,10 +112,10 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 
-fn outgoing(parts: &Parts, body: &RequestBody, endpoint: &Endpoint) -> Request<RequestBody> {
-    let mut request = Request::new(body.clone());
+fn outgoing(parts: &Parts, identified: &Identified, endpoint: &Endpoint) -> Request<RequestBody> {
+    let mut request = Request::new(identified.body.clone());
     *request.method_mut() = parts.method.clone();
-    if let Some(target) = parts.uri.path_and_query().and_then(|client| endpoint.target(client)) {
+    if let Some(target) = endpoint.target(identified.operation.path(), parts.uri.query()) {
         *request.uri_mut() = target;
     }
     let mut headers = HeaderMap::with_capacity(parts.headers.len() + 2);

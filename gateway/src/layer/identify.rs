@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::RequestBody;
 use crate::deployment::{Deployment, Directory};
+use crate::openai::operation::PromptShape;
 use crate::openai::request::{multipart, named, splice_model};
 use crate::openai::{ApiError, BodyKind, Operation, Scan, scan};
 
@@ -26,6 +27,8 @@ const LARGEST_ANSWER: u64 = 4096;
 /// A request that is understood.
 #[derive(Debug)]
 pub struct Identified {
+    /// What it asks for.
+    pub operation: Operation,
     /// Who serves it.
     pub deployment: Arc<Deployment>,
     /// What the dispatcher may know.
@@ -60,7 +63,7 @@ pub fn identify(
     let Some(deployment) = directory.find(&scanned.model) else {
         return Err(ApiError::unknown_model(&scanned.model));
     };
-    let identity = identity(&deployment, headers, &scanned);
+    let identity = identity(operation, &deployment, headers, &scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
         prompt: prompt_tokens(&scanned),
@@ -73,11 +76,19 @@ pub fn identify(
         (model != deployment.model).then(|| splice_model(&body, &scanned, &deployment.model)).flatten();
     drop(scanned);
     let body = renamed.map_or_else(|| RequestBody::from(body), |spliced| RequestBody::new(spliced.pieces));
-    Ok(Identified { deployment, facts, body, model, stream })
+    Ok(Identified { operation, deployment, facts, body, model, stream })
 }
 
-/// A header names the conversation, else the body does (R1).
-fn identity(deployment: &Deployment, headers: &HeaderMap, scanned: &Scan<'_>) -> Identity {
+/// A header names the conversation, else the body does (R1). Embeddings and their like have none.
+fn identity(
+    operation: Operation,
+    deployment: &Deployment,
+    headers: &HeaderMap,
+    scanned: &Scan<'_>,
+) -> Identity {
+    if operation.prompt_shape() == PromptShape::Plain {
+        return Identity::None;
+    }
     let header = deployment.conversation_headers.iter().find_map(|name| headers.get(name));
     match header {
         Some(value) if !value.is_empty() => Identity::Named(named(value.as_bytes())),

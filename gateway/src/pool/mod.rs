@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_gateway_core::config::Limits;
-use tidegate_gateway_core::dispatch::{Dispatcher, Rejection, TicketId, Verdict};
+use tidegate_gateway_core::dispatch::{Dispatcher, TicketId, Verdict};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::request::{RequestFacts, Tokens};
@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
-pub use tidegate_gateway_core::dispatch::Change;
+pub use tidegate_gateway_core::dispatch::{Change, Rejection};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
+mod walk;
+
+use tidegate_shared::replica::Capacity;
+use tidegate_shared::request::{ConversationKey, Identity, Route};
 
 use super::*;
 
@@ -355,107 +358,4 @@ fn late_ends_on_a_replica_that_is_gone_are_harmless() {
     dispatcher.change(ms(1), ReplicaId(1), Change::Gone);
     dispatcher.end(ms(2), lease);
     assert_eq!(dispatcher.observe(ms(2)), Observation { at: ms(2), ..Observation::default() });
-}
-
-#[derive(Clone, Debug)]
-enum Op {
-    Arrive(u64),
-    End(usize),
-    Abandon(usize),
-    Fail(usize),
-    Change(u32, u8),
-    Pass(u64),
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = prop_oneof![
-        6 => (0u64..30).prop_map(Op::Arrive),
-        4 => any::<usize>().prop_map(Op::End),
-        1 => any::<usize>().prop_map(Op::Abandon),
-        1 => any::<usize>().prop_map(Op::Fail),
-        2 => (1u32..5, 0u8..9).prop_map(|(id, change)| Op::Change(id, change)),
-        2 => (0u64..3000).prop_map(Op::Pass),
-    ];
-    prop::collection::vec(op, 1..300)
-}
-
-proptest! {
-    /// Q4, Q5: counts are exact whatever happens, every ticket ends exactly once, and nobody waits while a replica
-    /// has room.
-    #[test]
-    fn q5_counts_are_exact_whatever_happens(ops in ops()) {
-        let limits = Limits { concurrency: 2, queue_requests: 8, ..Limits::default() };
-        let mut dispatcher = fleet(limits, &[1, 2]);
-        let mut now = ms(0);
-        let mut leases: Vec<(u64, Lease)> = Vec::new();
-        let mut waiting: BTreeMap<TicketId, u64> = BTreeMap::new();
-        for op in ops {
-            let verdict = match op {
-                Op::Arrive(n) => Some((n, dispatcher.arrive(now, &ask(n)))),
-                Op::End(at) if !leases.is_empty() => {
-                    let (_, lease) = leases.swap_remove(at % leases.len());
-                    dispatcher.end(now, lease);
-                    None
-                }
-                Op::Fail(at) if !leases.is_empty() => {
-                    let (n, lease) = leases.swap_remove(at % leases.len());
-                    let tried = [lease.replica];
-                    dispatcher.end(now, lease);
-                    Some((n, dispatcher.retry(now, &ask(n), &tried, now)))
-                }
-                Op::Abandon(at) if !waiting.is_empty() => {
-                    let ticket = *waiting.keys().nth(at % waiting.len()).unwrap();
-                    waiting.remove(&ticket);
-                    dispatcher.abandon(ticket);
-                    None
-                }
-                Op::Change(id, change) => {
-                    let change = [Change::Ordered(Capacity::ONE), Change::Starting(Capacity::new(2)), Change::Ready,
-                        Change::Draining, Change::Undrain, Change::Failed, Change::Suspect, Change::StartFailed, Change::Gone][change as usize];
-                    // A number is never given twice, so a replica that is gone does not come back with leases out.
-                    let known = dispatcher.observe(now).replicas.iter().any(|r| r.id.0 == id);
-                    let held = leases.iter().any(|(_, lease)| lease.replica.0 == id);
-                    if known || !held {
-                        dispatcher.change(now, ReplicaId(id), change);
-                    }
-                    None
-                }
-                Op::Pass(passed) => {
-                    now = now + Duration::from_millis(passed);
-                    dispatcher.on_deadline(now);
-                    None
-                }
-                _ => None,
-            };
-            match verdict {
-                Some((n, Verdict::Forward(lease))) => leases.push((n, lease)),
-                Some((n, Verdict::Wait(ticket))) => { waiting.insert(ticket, n); }
-                Some((_, Verdict::Reject(rejection))) => prop_assert!(rejection.retry_after >= RETRY_AFTER.0),
-                None => {}
-            }
-            for (ticket, end) in dispatcher.take_woken() {
-                let n = waiting.remove(&ticket);
-                prop_assert!(n.is_some(), "a verdict for nobody");
-                if let Ok(lease) = end {
-                    leases.push((n.unwrap(), lease));
-                }
-            }
-            let seen = dispatcher.observe(now);
-            let known = |id: ReplicaId| seen.replicas.iter().any(|replica| replica.id == id);
-            let held = leases.iter().filter(|(_, lease)| known(lease.replica)).count();
-            prop_assert_eq!(seen.in_flight as usize, held);
-            prop_assert_eq!(seen.queued as usize, waiting.len());
-            prop_assert_eq!(dispatcher.queued_bytes(), waiting.len() as u64 * 1000);
-            let room = dispatcher.replicas.with_room(2, &[]);
-            let stuck = dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
-            prop_assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
-            prop_assert!(dispatcher.deadline() > now || seen.queued == 0);
-        }
-        leases.drain(..).for_each(|(_, lease)| dispatcher.end(now, lease));
-        waiting.into_keys().for_each(|ticket| dispatcher.abandon(ticket));
-        dispatcher.take_woken().into_iter().filter_map(|(_, end)| end.ok()).for_each(|lease| dispatcher.end(now, lease));
-        let seen = dispatcher.observe(now);
-        prop_assert_eq!((seen.in_flight, seen.queued, dispatcher.queued_bytes()), (0, 0, 0));
-        prop_assert!(seen.replicas.iter().all(|replica| dispatcher.load(replica.id) == Tokens(0)));
-    }
 }

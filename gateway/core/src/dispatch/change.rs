@@ -1,0 +1,77 @@
+//! What happens to replicas, applied to what the dispatcher knows of them.
+
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::request::Tokens;
+use tidegate_shared::time::Instant;
+
+use super::{Change, Dispatcher};
+use crate::replicas::Replica;
+
+impl Dispatcher {
+    pub(super) fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
+        match change {
+            Change::Ordered(capacity) => self.insert(now, id, Phase::Provisioning, capacity),
+            Change::Starting(capacity) => {
+                self.insert(now, id, Phase::Starting, capacity);
+                self.enter(now, id, Phase::Starting);
+                self.replicas.update(id, |replica| replica.capacity = capacity);
+            }
+            Change::Ready => self.ready(now, id, |phase| phase != Phase::Draining),
+            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
+            Change::Draining => self.enter(now, id, Phase::Draining),
+            Change::Failed if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) => {
+                self.enter(now, id, Phase::Failed);
+            }
+            Change::Failed => {}
+            Change::Suspect => self.replicas.update(id, |replica| replica.suspect = true),
+            Change::Capacity(capacity) => self.replicas.update(id, |replica| replica.capacity = capacity),
+            Change::StartFailed => {
+                self.replicas.remove(id);
+                self.start_failures = self.start_failures.saturating_add(1);
+            }
+            Change::Gone => {
+                self.replicas.remove(id);
+            }
+        }
+    }
+
+    fn ready(&mut self, now: Instant, id: ReplicaId, from: impl Fn(Phase) -> bool) {
+        let Some(replica) = self.replicas.get(id).filter(|replica| from(replica.phase)) else { return };
+        if replica.is_on_its_way() {
+            self.start_took = Some(now.since(replica.ordered));
+        }
+        self.start_failures = 0;
+        let turn = self.turn;
+        self.replicas.update(id, |replica| {
+            replica.turn = replica.turn.max(turn);
+            replica.suspect = false;
+        });
+        self.enter(now, id, Phase::Ready);
+    }
+
+    fn insert(&mut self, now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity) {
+        let turn = self.turn;
+        let (since, ordered) = (now, now);
+        self.replicas.insert(Replica {
+            id,
+            phase,
+            since,
+            ordered,
+            capacity,
+            in_flight: 0,
+            load: Tokens(0),
+            suspect: false,
+            turn,
+        });
+    }
+
+    fn enter(&mut self, now: Instant, id: ReplicaId, phase: Phase) {
+        self.replicas.update(id, |replica| {
+            if replica.phase != phase {
+                replica.phase = phase;
+                replica.since = now;
+            }
+        });
+    }
+}

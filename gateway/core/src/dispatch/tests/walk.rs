@@ -1,0 +1,149 @@
+//! A random walk over arrivals, ends, failures, changes and time, which holds the invariants at every step (Q4, Q5).
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Arrive(u64),
+    End(usize),
+    Abandon(usize),
+    Fail(usize),
+    Change(u32, usize),
+    Pass(u64),
+}
+
+const CHANGES: [Change; 9] = [
+    Change::Ordered(Capacity::ONE),
+    Change::Starting(Capacity::ONE),
+    Change::Ready,
+    Change::Draining,
+    Change::Undrain,
+    Change::Failed,
+    Change::Suspect,
+    Change::StartFailed,
+    Change::Gone,
+];
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0u64..30).prop_map(Op::Arrive),
+        4 => any::<usize>().prop_map(Op::End),
+        1 => any::<usize>().prop_map(Op::Abandon),
+        1 => any::<usize>().prop_map(Op::Fail),
+        2 => (1u32..5, 0..CHANGES.len()).prop_map(|(id, change)| Op::Change(id, change)),
+        2 => (0u64..3000).prop_map(Op::Pass),
+    ];
+    prop::collection::vec(op, 1..300)
+}
+
+/// The dispatcher and what its driver would hold.
+struct Walk {
+    dispatcher: Dispatcher,
+    now: Instant,
+    leases: Vec<(u64, Lease)>,
+    waiting: BTreeMap<TicketId, u64>,
+}
+
+impl Walk {
+    fn step(&mut self, op: &Op) {
+        let now = self.now;
+        match *op {
+            Op::Arrive(n) => {
+                let verdict = self.dispatcher.arrive(now, &ask(n));
+                self.take(n, verdict);
+            }
+            Op::End(at) if !self.leases.is_empty() => {
+                let (_, lease) = self.leases.swap_remove(at % self.leases.len());
+                self.dispatcher.end(now, lease);
+            }
+            Op::Fail(at) if !self.leases.is_empty() => {
+                let (n, lease) = self.leases.swap_remove(at % self.leases.len());
+                let tried = [lease.replica];
+                self.dispatcher.end(now, lease);
+                let verdict = self.dispatcher.retry(now, &ask(n), &tried, now);
+                self.take(n, verdict);
+            }
+            Op::Abandon(at) if !self.waiting.is_empty() => {
+                let ticket = *self.waiting.keys().nth(at % self.waiting.len()).unwrap();
+                self.waiting.remove(&ticket);
+                self.dispatcher.abandon(ticket);
+            }
+            Op::Change(id, change) => {
+                // A number is never given twice, so a replica that is gone does not come back with leases out.
+                let known = self.dispatcher.observe(now).replicas.iter().any(|replica| replica.id.0 == id);
+                if known || !self.leases.iter().any(|(_, lease)| lease.replica.0 == id) {
+                    self.dispatcher.change(now, ReplicaId(id), CHANGES[change]);
+                }
+            }
+            Op::Pass(passed) => {
+                self.now = now + Duration::from_millis(passed);
+                self.dispatcher.on_deadline(self.now);
+            }
+            Op::End(_) | Op::Fail(_) | Op::Abandon(_) => {}
+        }
+    }
+
+    fn take(&mut self, n: u64, verdict: Verdict) {
+        match verdict {
+            Verdict::Forward(lease) => self.leases.push((n, lease)),
+            Verdict::Wait(ticket) => {
+                assert!(self.waiting.insert(ticket, n).is_none(), "a ticket given twice")
+            }
+            Verdict::Reject(rejection) => assert!(rejection.retry_after >= RETRY_AFTER.0),
+        }
+    }
+
+    fn deliver(&mut self) {
+        for (ticket, end) in self.dispatcher.take_woken() {
+            let n = self.waiting.remove(&ticket).expect("a verdict for nobody");
+            if let Ok(lease) = end {
+                self.leases.push((n, lease));
+            }
+        }
+    }
+
+    fn check(&self) {
+        let seen = self.dispatcher.observe(self.now);
+        let known = |id: ReplicaId| seen.replicas.iter().any(|replica| replica.id == id);
+        let held = self.leases.iter().filter(|(_, lease)| known(lease.replica)).count();
+        assert_eq!(seen.in_flight as usize, held);
+        assert_eq!(seen.queued as usize, self.waiting.len());
+        assert_eq!(self.dispatcher.queued_bytes(), self.waiting.len() as u64 * 1000);
+        let room = self.dispatcher.replicas.with_room(2, &[]);
+        let stuck = self.dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
+        assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
+        assert!(self.dispatcher.deadline() > self.now || seen.queued == 0);
+    }
+
+    /// Everybody leaves.
+    fn end(mut self) {
+        self.leases.drain(..).for_each(|(_, lease)| self.dispatcher.end(self.now, lease));
+        self.waiting.into_keys().for_each(|ticket| self.dispatcher.abandon(ticket));
+        for (_, end) in self.dispatcher.take_woken() {
+            end.into_iter().for_each(|lease| self.dispatcher.end(self.now, lease));
+        }
+        let seen = self.dispatcher.observe(self.now);
+        assert_eq!((seen.in_flight, seen.queued, self.dispatcher.queued_bytes()), (0, 0, 0));
+        assert!(seen.replicas.iter().all(|replica| self.dispatcher.load(replica.id) == Tokens(0)));
+    }
+}
+
+proptest! {
+    /// Counts are exact whatever happens, every ticket ends exactly once, and nobody waits while a replica has room.
+    #[test]
+    fn q5_counts_are_exact_whatever_happens(ops in ops()) {
+        let limits = Limits { concurrency: 2, queue_requests: 8, ..Limits::default() };
+        let dispatcher = fleet(limits, &[1, 2]);
+        let mut walk = Walk { dispatcher, now: ms(0), leases: Vec::new(), waiting: BTreeMap::new() };
+        for op in &ops {
+            walk.step(op);
+            walk.deliver();
+            walk.check();
+        }
+        walk.end();
+    }
+}

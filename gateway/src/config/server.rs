@@ -25,7 +25,8 @@ pub struct ServerLimits {
     pub first_byte: Duration,
     /// How long a replica may be silent in the middle of an answer, 1 ms to 24 h.
     pub between_bytes: Duration,
-    /// How long a client may take to send the head of a request, 1 ms to 1 h (H6).
+    /// How long a client connection may go without the whole head of a request: the time between two requests of a kept
+    /// connection counts too, so this also bounds how long an idle one is kept (H6).
     pub header_read: Duration,
     /// How long running requests may go on after SIGTERM, up to 24 h; zero cuts them at once.
     pub shutdown: Duration,
@@ -39,7 +40,7 @@ impl Default for ServerLimits {
             connect: Duration::from_secs(1),
             first_byte: Duration::from_secs(10 * 60),
             between_bytes: Duration::from_secs(5 * 60),
-            header_read: Duration::from_secs(10),
+            header_read: Duration::from_secs(60),
             shutdown: Duration::from_secs(30 * 60),
         }
     }

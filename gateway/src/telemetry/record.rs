@@ -283,8 +283,10 @@ fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("")
 }
 
+/// Milliseconds to the microsecond.
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 microseconds, which is 285 years")]
 fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1000.0
+    span.as_micros() as f64 / 1000.0
 }
 
 /// At most [`TEXT_MAX`] bytes of `text`, cut between characters.

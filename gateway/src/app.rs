@@ -30,6 +30,7 @@ use crate::server::{self, Gateway};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
 use crate::telemetry::record::Sink;
+use crate::upstream::dial::Dialer;
 
 /// How long the replicas of all deployments may take to stop at the end.
 const STOP: Duration = Duration::from_secs(20);
@@ -130,7 +131,8 @@ impl App {
         let (mut deployments, mut fleets) = (Vec::new(), Vec::new());
         let state = state_dir(&config).await?;
         for settings in &config.deployments {
-            let (deployment, fleet, control) = deploy(settings, clock, state.as_ref()).await?;
+            let (deployment, fleet, control) =
+                deploy(settings, clock, config.limits.connect, state.as_ref()).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             controls.spawn(keep(control, finishing.clone()));
             deployments.push(deployment);
@@ -237,12 +239,14 @@ async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
 async fn deploy(
     settings: &Settings,
     clock: Clock,
+    connect: Duration,
     state: Option<&Arc<StateDir>>,
 ) -> Result<(Arc<Deployment>, Fleet, Control), AppError> {
     let startable = matches!(settings.source, Source::Process(_)) && settings.sizing.max > 0;
     let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
     let prober = Prober::new(clock, &settings.model);
-    let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober));
+    let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
+    let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
     let control = match (&settings.source, state) {
         (Source::Process(process), Some(state)) => {
             let provider = ProcessProvider::new(spec(settings, process), Arc::clone(state)).await?;

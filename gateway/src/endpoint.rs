@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::config::BaseUrl;
 use crate::telemetry::meter::{self, Counter};
+use crate::upstream::dial::{Dialer, Site};
 
 /// Where a replica is.
 #[derive(Debug)]
@@ -21,7 +22,8 @@ pub struct Endpoint {
     header: HeaderValue,
     url: String,
     host: HeaderValue,
-    base: BaseUrl,
+    prefix: String,
+    site: Site,
     /// When its last byte of any answer came, in microseconds; 0: never.
     last_byte: AtomicU64,
     trouble: Mutex<Option<Arc<str>>>,
@@ -32,12 +34,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The replica `id` at `url`.
+    /// The replica `id` at `url`, which is connected to as `dialer` says.
     ///
     /// # Errors
     /// A sentence that names what is wrong with the URL or the name.
-    pub fn new(deployment: &DeploymentName, id: ReplicaId, url: &str) -> Result<Self, String> {
+    pub fn new(
+        deployment: &DeploymentName,
+        id: ReplicaId,
+        url: &str,
+        dialer: &Dialer,
+    ) -> Result<Self, String> {
         let base = BaseUrl::parse(url).map_err(|rule| format!("replica URL {url:?} {rule}"))?;
+        let site = Site::new(&base, dialer)?;
         let name = replica_name(deployment, id);
         let header = HeaderValue::from_str(&name).map_err(|_| format!("{name:?} is no header value"))?;
         let host = HeaderValue::from_str(base.authority().as_str())
@@ -49,7 +57,8 @@ impl Endpoint {
             header,
             url: base.to_string(),
             host,
-            base,
+            prefix: base.prefix().to_owned(),
+            site,
             last_byte: AtomicU64::new(0),
             trouble: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -84,14 +93,14 @@ impl Endpoint {
         self.host.clone()
     }
 
-    /// Host and port to connect to.
-    pub fn address(&self) -> (&str, u16) {
-        (self.base.host(), self.base.port())
+    /// Where it is on the network, and how to get there.
+    pub fn site(&self) -> &Site {
+        &self.site
     }
 
     /// Path before the API's own; empty for most.
     pub fn prefix(&self) -> &str {
-        self.base.prefix()
+        &self.prefix
     }
 
     /// The request target for the API's `path`, after the replica's own prefix, and the client's raw query, untouched

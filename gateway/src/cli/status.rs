@@ -38,7 +38,9 @@ pub(super) struct StatusArgs {
 }
 
 fn admin_url(text: &str) -> Result<BaseUrl, &'static str> {
-    if text.contains("://") { BaseUrl::parse(text) } else { BaseUrl::parse(&format!("http://{text}")) }
+    let url =
+        if text.contains("://") { BaseUrl::parse(text) } else { BaseUrl::parse(&format!("http://{text}")) }?;
+    if url.is_https() { Err("must be http://host:port: the admin side speaks no TLS") } else { Ok(url) }
 }
 
 /// Why there is no status to show.

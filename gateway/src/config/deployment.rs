@@ -16,7 +16,7 @@ use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Table};
 use super::server::Names;
-use super::{Deployment, Process, Source, StaticReplica, value};
+use super::{Deployment, Process, Source, StaticReplica, tls, value};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -49,6 +49,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     let target = table.or("target_concurrency", task.target_concurrency(), value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);
     let source = source(&mut table, base);
+    let (http2, tls) = tls::read(&mut table, base, source.as_ref());
     let sizing = match &source {
         Some(Source::Static(replicas)) => fixed(&mut table, replicas.len(), target),
         Some(Source::Process(_)) | None => sizing(&mut table, target, limits.headroom),
@@ -63,6 +64,8 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
         sizing,
         limits,
         conversation_headers,
+        http2,
+        tls,
         source: source?,
     })
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::Config;
+use super::tls::tests::folder;
 
 const EXAMPLE: &str = include_str!("../../../docker/tidegate.toml");
 
@@ -36,13 +37,15 @@ fn each_line_of_the_example_is_a_default() {
         assert_eq!(parse(&without.join("\n")), whole, "without: {line}");
         tried += 1;
     }
-    assert_eq!(tried, 35);
+    assert_eq!(tried, 36);
 }
 
 #[test]
 fn what_is_commented_out_of_the_example_is_good_too() {
-    let config = parse(&uncommented());
-    assert_eq!(config.state_dir, Path::new("/etc/state"));
+    let folder = folder();
+    let config = Config::parse(&uncommented(), &folder.path().join("tidegate.toml"));
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(config.state_dir, folder.path().join("state"));
     assert_eq!(config.deployments.len(), 2);
 }
 
@@ -53,6 +56,7 @@ fn the_example_holds_every_setting() {
     let mut shown = BTreeSet::new();
     keys("", &DeValue::Table(root.into_inner()), &mut shown);
 
+    let folder = folder();
     let tables = [
         "",
         "[limits]",
@@ -61,6 +65,7 @@ fn the_example_holds_every_setting() {
         "[deployment.queue]",
         "[deployment.conversations]",
         "[deployment.process]",
+        "[deployment.tls]",
         "[[deployment.replica]]",
     ];
     for table in tables {
@@ -69,7 +74,7 @@ fn the_example_holds_every_setting() {
         } else {
             text.replacen(&format!("{table}\n"), &format!("{table}\nzzzzzz = 1\n"), 1)
         };
-        let error = Config::parse(&stray, Path::new("/etc/tidegate.toml")).expect_err("a stray key");
+        let error = Config::parse(&stray, &folder.path().join("tidegate.toml")).expect_err("a stray key");
         let rule = error.problems()[0].rule.clone();
         let known = rule.split_once("there are ").expect("the list of settings").1;
         let prefix = table.trim_matches(['[', ']']);

@@ -9,6 +9,7 @@ mod error;
 mod nearest;
 mod reader;
 mod server;
+mod tls;
 mod url;
 mod value;
 
@@ -26,6 +27,8 @@ use tidegate_shared::problem::Problem;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
 use toml::de::DeTable;
+
+use crate::upstream::tls::Tls;
 
 pub use error::ConfigError;
 pub use server::{Access, Level, Log, ServerLimits};
@@ -70,6 +73,10 @@ pub struct Deployment {
     pub limits: Limits,
     /// Headers that name a conversation, the first present wins; at most 16, may be empty (R1).
     pub conversation_headers: Vec<HeaderName>,
+    /// Whether `http://` replicas speak HTTP/2, and only that; with `https://` ones it is negotiated.
+    pub http2: bool,
+    /// How `https://` replicas are connected to; there whenever a replica has such a URL.
+    pub tls: Option<Tls>,
     /// Where its replicas come from.
     pub source: Source,
 }
@@ -155,7 +162,8 @@ impl Config {
     }
 
     /// Checks `text`, which came from `path`: it names the file in errors, and relative paths start at its folder.
-    /// Reads no file; the default of `state_dir` comes from the environment.
+    /// Reads the certificates and keys that it names and no other file; the default of `state_dir` comes from the
+    /// environment.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ command = ["llama-server", "--port", "8000"]
 [[deployment]]
 name = "embed"
 [[deployment.replica]]
-url = "https://10.0.0.1:9101"
+url = "ftp://10.0.0.1:9101"
 [[deployment.replica]]
 capacity = 0.5
 url = "http://10.0.0.2:9101"
@@ -59,7 +59,7 @@ url = "http://10.0.0.2:9101"
   line 9: deployment[0].max = 99: must be a whole number from 0 to 32
   line 10: deployment[0].window = 30: must be a time from 1s to 1day in quotes, such as "30s" or "1h 30m"
   line 12: deployment[0].process.command: must hold {port}, here or in env: Tidegate chooses the port that the engine listens on
-  line 17: deployment[1].replica[0].url = "https://10.0.0.1:9101": https is not supported yet; must be http://host[:port]
+  line 17: deployment[1].replica[0].url = "ftp://10.0.0.1:9101": must be http://host or https://host, with a port and a path prefix if needed, such as http://127.0.0.1:9101
   line 19: deployment[1].replica[1].capacity = 0.5: must be a whole number from 1 to 1000000"#;
     let error = parse(text).expect_err("ten faults");
     assert_eq!(error.problems().len(), 10);
@@ -300,7 +300,7 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             target_concurrency, queue, conversations, concurrency_limit, load_limit, process, replica, mode, min, \
+             target_concurrency, queue, conversations, concurrency_limit, load_limit, process, replica, http2, tls, mode, min, \
              max, window, queue_threshold, autoscale, drain_limit",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]

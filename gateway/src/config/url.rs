@@ -1,4 +1,4 @@
-//! The base URL of an engine or of the admin port: `http://host[:port][/prefix]`.
+//! The base URL of an engine or of the admin port: `http[s]://host[:port][/prefix]`.
 //!
 //! Decides only which texts are one; resolves nothing and connects nowhere.
 
@@ -10,28 +10,28 @@ use http::uri::Authority;
 /// A checked base URL. `Display` gives it back without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseUrl {
+    https: bool,
     authority: Authority,
     prefix: String,
 }
 
 /// What is allowed, as the rest of the sentence "must be".
-const RULE: &str =
-    "must be http://host, with a port and a path prefix if needed, such as http://127.0.0.1:9101";
+const RULE: &str = "must be http://host or https://host, with a port and a path prefix if needed, such as http://127.0.0.1:9101";
 
 impl BaseUrl {
     /// Reads a base URL.
     ///
     /// # Errors
     ///
-    /// The rule that `text` breaks, as a sentence: another scheme than `http`, no host, a bad port, a user name, a
+    /// The rule that `text` breaks, as a sentence: another scheme than `http` and `https`, no host, a bad port, a user name, a
     /// query or a fragment.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-        match scheme.as_deref() {
-            Some("http") => {}
-            Some("https") => return Err("https is not supported yet; must be http://host[:port]"),
+        let https = match scheme.as_deref() {
+            Some("http") => false,
+            Some("https") => true,
             Some(_) | None => return Err(RULE),
-        }
+        };
         if text.contains(['?', '#']) {
             return Err("must end with the path: a query or a fragment cannot be part of a base URL");
         }
@@ -45,7 +45,7 @@ impl BaseUrl {
         if authority.host().is_empty() || !port_is_fine {
             return Err(RULE);
         }
-        Ok(Self { prefix: uri.path().trim_end_matches('/').to_owned(), authority })
+        Ok(Self { https, prefix: uri.path().trim_end_matches('/').to_owned(), authority })
     }
 
     /// The host as a resolver wants it: a name or an address, IPv6 without brackets.
@@ -53,9 +53,14 @@ impl BaseUrl {
         self.authority.host().trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// The port; 80 unless given.
+    /// Whether it is reached inside TLS.
+    pub fn is_https(&self) -> bool {
+        self.https
+    }
+
+    /// The port; 80 or, for `https`, 443 unless given.
     pub fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(80)
+        self.authority.port_u16().unwrap_or(if self.https { 443 } else { 80 })
     }
 
     /// Host and port as written: what the `Host` header says.
@@ -71,7 +76,8 @@ impl BaseUrl {
 
 impl fmt::Display for BaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.prefix)
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.prefix)
     }
 }
 
@@ -87,6 +93,8 @@ mod tests {
             ("HTTP://engine:8000/v2/", "engine", 8000, "/v2", "http://engine:8000/v2"),
             ("http://[::1]:9101/a/b", "::1", 9101, "/a/b", "http://[::1]:9101/a/b"),
             ("http://[::1]", "::1", 80, "", "http://[::1]"),
+            ("https://engine", "engine", 443, "", "https://engine"),
+            ("HTTPS://engine:8443/v2", "engine", 8443, "/v2", "https://engine:8443/v2"),
         ] {
             let url = BaseUrl::parse(text).expect(text);
             assert_eq!((url.host(), url.port(), url.prefix()), (host, port, prefix), "{text}");
@@ -97,7 +105,7 @@ mod tests {
     #[test]
     fn bad_urls_are_refused_with_the_rule() {
         for (text, part) in [
-            ("https://engine", "https is not supported yet"),
+            ("https://", "must be http://host"),
             ("ftp://engine", "must be http://host"),
             ("127.0.0.1:9101", "must be http://host"),
             ("/v1", "must be http://host"),

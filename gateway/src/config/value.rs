@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use http::HeaderName;
+use rustls::pki_types::ServerName;
 use toml::de::DeValue;
 
 use tidegate_shared::time::Duration;
@@ -47,6 +48,12 @@ pub(super) fn address(value: &DeValue<'_>) -> Parsed<std::net::SocketAddr> {
 /// A base URL.
 pub(super) fn url(value: &DeValue<'_>) -> Parsed<BaseUrl> {
     BaseUrl::parse(value.as_str().unwrap_or_default()).map_err(str::to_owned)
+}
+
+/// A name, or an address, that a certificate may be for.
+pub(super) fn server_name(value: &DeValue<'_>) -> Parsed<ServerName<'static>> {
+    let name = value.as_str().and_then(|text| ServerName::try_from(text.to_owned()).ok());
+    name.ok_or_else(|| "must be the name of a host in quotes, such as \"engine.internal\"".to_owned())
 }
 
 /// The name of a model, as clients and engines write it.

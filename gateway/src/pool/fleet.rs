@@ -10,22 +10,24 @@ use tidegate_shared::id::ReplicaId;
 use super::{Change, Pool};
 use crate::endpoint::Endpoint;
 use crate::probe::Prober;
+use crate::upstream::dial::Dialer;
 
 /// Announcements become changes of the dispatcher; an engine that has an address is probed until it is gone.
 #[derive(Debug)]
 pub struct PoolFleet {
     pool: Arc<Pool>,
     prober: Prober,
+    dialer: Dialer,
 }
 
 impl PoolFleet {
-    /// `prober` says how the replicas of this deployment are probed.
-    pub fn new(pool: Arc<Pool>, prober: Prober) -> Self {
-        Self { pool, prober }
+    /// `prober` says how the replicas of this deployment are probed, `dialer` how they are connected to.
+    pub fn new(pool: Arc<Pool>, prober: Prober, dialer: Dialer) -> Self {
+        Self { pool, prober, dialer }
     }
 
     fn up(&self, id: ReplicaId, url: &str) -> Result<(), String> {
-        let endpoint = Arc::new(Endpoint::new(self.pool.name(), id, url)?);
+        let endpoint = Arc::new(Endpoint::new(self.pool.name(), id, url, &self.dialer)?);
         let replaced = self.pool.state.lock().endpoints.insert(id, Arc::clone(&endpoint));
         if let Some(replaced) = replaced {
             replaced.close();

@@ -123,7 +123,7 @@ impl Prober {
 
     async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
         self.health(endpoint).await?;
-        let (status, body) = get::get(endpoint.into(), "/v1/models", PATIENCE).await?;
+        let (status, body) = get::get(endpoint, "/v1/models", PATIENCE).await?;
         if matches!(
             status,
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
@@ -144,7 +144,7 @@ impl Prober {
 
     /// Engines without `/health` are well when they answer at all.
     async fn health(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
-        let (status, body) = get::get(endpoint.into(), "/health", PATIENCE).await?;
+        let (status, body) = get::get(endpoint, "/health", PATIENCE).await?;
         match status {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
             status if status.is_success() => Ok(()),

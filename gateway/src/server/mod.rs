@@ -75,7 +75,7 @@ pub fn serve(gateway: Arc<Gateway>, listener: std::net::TcpListener) -> io::Resu
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
-        let upstream = Upstream::new(gateway.clock, gateway.limits.connect);
+        let upstream = Upstream::new(gateway.clock);
         tokio::task::spawn_local(Rc::clone(&upstream).sweep());
         let shutdown = gateway.limits.shutdown;
         let core = Rc::new(Core { gateway, upstream, ids: handle::RequestIds::default() });

@@ -1,0 +1,247 @@
+//! TLS towards replicas: whom to trust, what to show, and which name to expect.
+//!
+//! Reads the files once, when the configuration is read, and checks them as far as that is possible without a replica.
+//! Always verifies the replica: there is no setting to skip that.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+
+/// HTTP/2 in the negotiation of the protocol.
+pub(super) const H2: &[u8] = b"h2";
+/// Largest file that is read, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// What the operator says about TLS to the replicas of one deployment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// PEM file with the certificates of the issuers that are trusted, and no others; the system's unless given.
+    pub ca: Option<PathBuf>,
+    /// PEM files with the certificate (and those between it and its issuer) that is shown to a replica that asks, and
+    /// with its private key.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// The name to expect in a replica's certificate and to ask for; the host of its URL unless given.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// One file, by the setting that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFile {
+    /// `ca`
+    Ca,
+    /// `cert`
+    Cert,
+    /// `key`
+    Key,
+}
+
+/// What is wrong with which file, as the rest of the sentence that names it.
+pub type TlsFault = (TlsFile, String);
+
+/// Checked settings, ready for use. Two are equal when they come from the same files.
+#[derive(Clone)]
+pub struct Tls {
+    files: TlsFiles,
+    config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    /// Reads the files, up to 4 MiB each.
+    ///
+    /// # Errors
+    /// Each file that cannot be read, or does not hold what it should.
+    pub fn load(files: TlsFiles) -> Result<Self, Vec<TlsFault>> {
+        let roots = files.ca.as_deref().map_or_else(|| Ok(system_roots()), roots);
+        let client = files.client.as_ref().map(|(cert, key)| client(cert, key)).transpose();
+        let (roots, client) = match (roots, client) {
+            (Ok(roots), Ok(client)) => (roots, client),
+            (roots, client) => {
+                return Err(roots.err().into_iter().chain(client.err().into_iter().flatten()).collect());
+            }
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| vec![(TlsFile::Ca, error.to_string())])?
+            .with_root_certificates(roots);
+        let mut config = match client {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| vec![(TlsFile::Key, format!("must be the private key of cert: {error}"))])?,
+        };
+        config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { files, config: Arc::new(config) })
+    }
+
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// The name to expect of a replica whose URL has this host; `None` where that cannot be one.
+    pub(super) fn server_name(&self, host: &str) -> Option<ServerName<'static>> {
+        self.files.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok())
+    }
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl Eq for Tls {}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.files.fmt(f)
+    }
+}
+
+/// A failed handshake for an operator, with what to do where that is known.
+pub(super) fn explain(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "TLS: what it sends is no TLS; perhaps its URL should begin with http://".to_owned()
+        }
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "TLS: nobody trusted here has issued its certificate (UnknownIssuer); tls.ca names the trusted \
+             issuers"
+                .to_owned()
+        }
+        _ => format!("TLS: {error}"),
+    }
+}
+
+/// Those that this machine trusts; none at all on a machine without a store, and then no replica can be verified.
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsFault> {
+    let fault = |rule| (TlsFile::Ca, rule);
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path).map_err(fault)? {
+        roots
+            .add(certificate)
+            .map_err(|error| fault(format!("must hold certificates that can be trusted: {error}")))?;
+    }
+    Ok(roots)
+}
+
+type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn client(cert: &Path, key: &Path) -> Result<Identity, Vec<TlsFault>> {
+    let chain = certificates(cert).map_err(|rule| (TlsFile::Cert, rule));
+    let key = private_key(key).map_err(|rule| (TlsFile::Key, rule));
+    match (chain, key) {
+        (Ok(chain), Ok(key)) => Ok((chain, key)),
+        (chain, key) => Err(chain.err().into_iter().chain(key.err()).collect()),
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = read(path)?;
+    let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| format!("must be a file in PEM: {error}"))?;
+    if found.is_empty() {
+        return Err("must be a file in PEM with at least one certificate".to_owned());
+    }
+    Ok(found)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|_| "must be a file in PEM with a private key that has no password".to_owned())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    match read {
+        Err(error) => Err(format!("cannot be read: {error}")),
+        Ok(size) if size as u64 > LARGEST => Err(format!("must be a file of at most {} MiB", LARGEST >> 20)),
+        Ok(_) => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        /// A folder with two certificates `one`, `two`, their keys, and some files that are neither.
+        fn new() -> Self {
+            let folder = Self(tempfile::tempdir().unwrap());
+            for name in ["one", "two"] {
+                let key = KeyPair::generate().unwrap();
+                let cert = CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap();
+                folder.write(&format!("{name}.pem"), &cert.pem());
+                folder.write(&format!("{name}.key"), &key.serialize_pem());
+            }
+            folder.write("empty", "");
+            folder.write("broken", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
+            folder
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::fs::write(self.0.path().join(name), text).unwrap();
+        }
+
+        fn load(&self, ca: Option<&str>, client: Option<(&str, &str)>) -> Result<Tls, Vec<TlsFault>> {
+            let path = |name: &str| self.0.path().join(name);
+            let client = client.map(|(cert, key)| (path(cert), path(key)));
+            Tls::load(TlsFiles { ca: ca.map(path), client, server_name: None })
+        }
+    }
+
+    #[test]
+    fn good_files_are_taken() {
+        let folder = Folder::new();
+        let tls = folder.load(Some("one.pem"), Some(("two.pem", "two.key"))).unwrap();
+        assert!(tls == folder.load(Some("one.pem"), Some(("two.pem", "two.key"))).unwrap());
+        assert!(tls != folder.load(Some("one.pem"), None).unwrap());
+        assert!(folder.load(None, None).is_ok(), "whatever this machine trusts");
+        assert!(!format!("{tls:?}").contains("PRIVATE"));
+    }
+
+    #[test]
+    fn each_bad_file_is_a_fault_of_its_own() {
+        let folder = Folder::new();
+        for (ca, client, faults) in [
+            ("none", None, &[(TlsFile::Ca, "cannot be read")][..]),
+            ("empty", None, &[(TlsFile::Ca, "at least one certificate")]),
+            ("one.key", None, &[(TlsFile::Ca, "at least one certificate")]),
+            ("broken", None, &[(TlsFile::Ca, "must be a file in PEM")]),
+            ("one.pem", Some(("one.pem", "two.key")), &[(TlsFile::Key, "must be the private key of cert")]),
+            ("one.pem", Some(("one.pem", "one.pem")), &[(TlsFile::Key, "with a private key")]),
+            (
+                "none",
+                Some(("none", "none")),
+                &[
+                    (TlsFile::Ca, "cannot be read"),
+                    (TlsFile::Cert, "cannot be read"),
+                    (TlsFile::Key, "cannot be read"),
+                ],
+            ),
+        ] {
+            let found = folder.load(Some(ca), client).unwrap_err();
+            assert_eq!(found.len(), faults.len(), "{ca} {client:?}: {found:?}");
+            for ((file, rule), (wanted, part)) in found.iter().zip(faults) {
+                assert!(file == wanted && rule.contains(part), "{ca} {client:?}: {file:?} {rule}");
+            }
+        }
+    }
+}

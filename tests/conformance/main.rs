@@ -21,6 +21,12 @@ mod spread;
 mod streaming;
 #[cfg(test)]
 mod upstream;
+#[cfg(test)]
+mod upstream_h2;
+#[cfg(test)]
+mod upstream_idle;
+#[cfg(test)]
+mod upstream_tls;
 
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;

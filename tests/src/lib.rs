@@ -12,12 +12,15 @@
     reason = "this crate is test code: a broken expectation must end the test, with a name"
 )]
 
+pub mod certificates;
 pub mod client;
 pub mod config;
 pub mod deadline;
+pub mod frames;
 pub mod gateway;
 pub mod metrics;
 pub mod openai;
 pub mod script;
+pub mod secure;
 pub mod stub;
 pub mod wire;

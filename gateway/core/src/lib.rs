@@ -7,6 +7,8 @@ pub mod config;
 pub mod conversation;
 pub mod dispatch;
 pub mod drain;
+pub mod estimate;
+pub mod ledger;
 pub mod promise;
 pub mod queue;
 pub mod replicas;

@@ -1,17 +1,22 @@
-//! The replicas of one deployment as requests see them: phase, size, what is in progress there, and who may be
-//! considered for a request.
+//! The replicas of one deployment as requests see them: phase, size, what is in progress there, and, in order, those
+//! with a free place.
 //!
-//! Decides nothing about a particular request; that is `dispatch`.
+//! The order is kept, not made: a request costs a few steps down a tree, however many replicas there are. Decides
+//! nothing about a particular request; that is `dispatch`.
 
-use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
+use crate::ledger::Ledger;
+use crate::route::{Rank, Share, Turn};
+
 /// One replica.
 #[derive(Clone, Debug)]
-pub struct Replica<T> {
+pub struct Replica {
     /// Which one.
     pub id: ReplicaId,
     /// Its phase.
@@ -20,19 +25,25 @@ pub struct Replica<T> {
     pub since: Instant,
     /// When it was ordered or first seen.
     pub ordered: Instant,
-    /// Its size.
+    /// Its size as declared.
     pub capacity: Capacity,
-    /// Requests in progress.
-    pub in_flight: u32,
-    /// Tokens of the requests in progress, answers that may still grow included.
-    pub load: Tokens,
+    /// What is in progress there.
+    pub ledger: Ledger,
     /// A request could not even connect: it takes none until somebody has looked.
     pub suspect: bool,
     /// Its turn among equals.
-    pub turn: T,
+    pub turn: Turn,
+    /// Its place in the order, while it is in it.
+    rank: Option<Rank>,
 }
 
-impl<T> Replica<T> {
+impl Replica {
+    /// One that was ordered just now.
+    pub fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
+        let (ledger, rank) = (Ledger::default(), None);
+        Self { id, phase, since: now, ordered: now, capacity, ledger, suspect: false, turn, rank }
+    }
+
     /// Whether it takes requests.
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Ready && !self.suspect
@@ -44,64 +55,98 @@ impl<T> Replica<T> {
     }
 }
 
-/// All replicas that are not gone, in order of id.
+/// All replicas that are not gone.
 #[derive(Clone, Debug)]
-pub struct Replicas<T> {
-    list: Vec<Replica<T>>,
-    ready: u32,
-    ready_units: u64,
+pub struct Replicas {
+    /// In order of id.
+    list: Vec<Replica>,
+    /// Open ones with a free place, least loaded first.
+    ranked: BTreeSet<Rank>,
+    /// The mean of the concurrency limits.
+    mean: u32,
+    open: u32,
+    open_weight: u128,
+    /// Sizes are those that the engines tell, in tokens; else those declared.
+    by_tokens: bool,
 }
 
-impl<T> Default for Replicas<T> {
-    fn default() -> Self {
-        Self { list: Vec::new(), ready: 0, ready_units: 0 }
+impl Replicas {
+    /// None yet; each will take `mean` requests at a time, its share by size.
+    pub fn new(mean: u32) -> Self {
+        Self {
+            list: Vec::new(),
+            ranked: BTreeSet::new(),
+            mean: mean.max(1),
+            open: 0,
+            open_weight: 0,
+            by_tokens: false,
+        }
     }
-}
 
-impl<T: Copy> Replicas<T> {
     /// The replica `id`.
-    pub fn get(&self, id: ReplicaId) -> Option<&Replica<T>> {
+    pub fn get(&self, id: ReplicaId) -> Option<&Replica> {
         self.position(id).ok().and_then(|at| self.list.get(at))
     }
 
-    /// The replica `id`, to account requests on it. Phase and capacity change only through [`Replicas::update`].
-    pub fn get_mut(&mut self, id: ReplicaId) -> Option<&mut Replica<T>> {
-        let at = self.position(id).ok()?;
-        self.list.get_mut(at)
-    }
-
     /// Adds a replica, or does nothing when it is known.
-    pub fn insert(&mut self, replica: Replica<T>) {
+    pub fn insert(&mut self, now: Instant, replica: Replica) {
         if let Err(at) = self.position(replica.id) {
             self.list.insert(at, replica);
-            self.recount();
+            self.reorder(now);
         }
     }
 
-    /// Changes a replica; nothing happens when it is not known.
-    pub fn update(&mut self, id: ReplicaId, change: impl FnOnce(&mut Replica<T>)) {
-        if let Some(replica) = self.get_mut(id) {
+    /// Changes phase, size or trust of a replica; nothing happens when it is not known.
+    pub fn update(&mut self, now: Instant, id: ReplicaId, change: impl FnOnce(&mut Replica)) {
+        if let Some(replica) = self.position(id).ok().and_then(|at| self.list.get_mut(at)) {
             change(replica);
-            self.recount();
+            self.reorder(now);
         }
+    }
+
+    /// Changes the account or the turn of a replica, and its place in the order with it.
+    pub fn account<R>(
+        &mut self,
+        now: Instant,
+        id: ReplicaId,
+        change: impl FnOnce(&mut Replica) -> R,
+    ) -> Option<R> {
+        let at = self.position(id).ok()?;
+        let replica = self.list.get_mut(at)?;
+        let capacity = replica.ledger.capacity();
+        let result = change(replica);
+        if replica.ledger.capacity() == capacity {
+            self.rerank(now, at);
+        } else {
+            self.reorder(now);
+        }
+        Some(result)
     }
 
     /// Forgets a replica and gives what is left of it.
-    pub fn remove(&mut self, id: ReplicaId) -> Option<Replica<T>> {
+    pub fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
-        self.recount();
+        if let Some(rank) = &gone.rank {
+            self.ranked.remove(rank);
+        }
+        self.reorder(now);
         Some(gone)
     }
 
     /// All of them, in order of id.
-    pub fn iter(&self) -> impl Iterator<Item = &Replica<T>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Replica> {
         self.list.iter()
+    }
+
+    /// Open ones with a free place, least loaded first, by [`Rank`].
+    pub fn ranked(&self) -> &BTreeSet<Rank> {
+        &self.ranked
     }
 
     /// How many take requests.
     pub fn ready(&self) -> u32 {
-        self.ready
+        self.open
     }
 
     /// How many were ordered and are not ready yet.
@@ -109,34 +154,72 @@ impl<T: Copy> Replicas<T> {
         u32::try_from(self.iter().filter(|replica| replica.is_on_its_way()).count()).unwrap_or(u32::MAX)
     }
 
-    /// The concurrency limit of one replica (Q1), when the mean is `mean`: its share by capacity, rounded up, at
-    /// least 1.
-    pub fn limit(&self, replica: &Replica<T>, mean: u32) -> u32 {
-        if self.ready_units == 0 {
-            return mean.max(1);
-        }
-        let share = u64::from(mean) * u64::from(self.ready) * u64::from(replica.capacity.units());
-        u32::try_from(share.div_ceil(self.ready_units)).unwrap_or(u32::MAX).max(1)
+    /// Requests that the open replicas take at a time, all together.
+    pub fn places(&self) -> u64 {
+        self.iter().filter(|replica| replica.is_open()).map(|replica| u64::from(self.limit(replica))).sum()
     }
 
-    /// Ready replicas with a free place that are not in `tried`. When every ready replica is in `tried`, they get
-    /// another chance.
-    pub fn with_room(&self, mean: u32, tried: &[ReplicaId]) -> SmallVec<[&Replica<T>; 16]> {
-        let ready = || self.list.iter().filter(|replica| replica.is_open());
-        let all_tried = !tried.is_empty() && ready().all(|replica| tried.contains(&replica.id));
-        ready()
-            .filter(|replica| replica.in_flight < self.limit(replica, mean))
-            .filter(|replica| all_tried || !tried.contains(&replica.id))
-            .collect()
+    /// The concurrency limit of one replica (Q1): its share by size, rounded up, at least 1.
+    pub fn limit(&self, replica: &Replica) -> u32 {
+        if self.open_weight == 0 {
+            return self.mean;
+        }
+        let share = u128::from(self.mean) * u128::from(self.open) * u128::from(self.weight(replica));
+        u32::try_from(share.div_ceil(self.open_weight)).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The size of a replica, in the unit that all of them are compared in.
+    pub fn weight(&self, replica: &Replica) -> u64 {
+        match replica.ledger.capacity() {
+            Some(Tokens(tokens)) if self.by_tokens => tokens,
+            _ => u64::from(replica.capacity.units()),
+        }
+    }
+
+    /// How full a replica is.
+    pub fn share(&self, now: Instant, replica: &Replica) -> Share {
+        Share::of(replica.ledger.load(now), self.weight(replica))
+    }
+
+    /// How full the open ones are, all together.
+    pub fn mean_share(&self, now: Instant) -> Share {
+        let open = self.iter().filter(|replica| replica.is_open());
+        let load = open.map(|replica| replica.ledger.load(now).0).sum();
+        Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }
 
     fn position(&self, id: ReplicaId) -> Result<usize, usize> {
         self.list.binary_search_by_key(&id, |replica| replica.id)
     }
 
-    fn recount(&mut self) {
-        let ready = || self.list.iter().filter(|replica| replica.is_open());
-        (self.ready, self.ready_units) =
-            ready().fold((0, 0), |(n, units), replica| (n + 1, units + u64::from(replica.capacity.units())));
+    /// The fleet changed: sizes, limits and the whole order are made anew. Declared sizes count where any differs from
+    /// the others; where all are the same, the engines' own figures do, if all told theirs (R3).
+    fn reorder(&mut self, now: Instant) {
+        let open: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open()).collect();
+        let same = open.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
+        self.by_tokens = same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
+        self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
+        self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
+        self.ranked.clear();
+        self.list.iter_mut().for_each(|replica| replica.rank = None);
+        (0..self.list.len()).for_each(|at| self.rerank(now, at));
+    }
+
+    fn rerank(&mut self, now: Instant, at: usize) {
+        let Some(replica) = self.list.get(at) else { return };
+        let has_room = replica.is_open() && replica.ledger.in_flight() < self.limit(replica);
+        let rank = has_room.then(|| Rank {
+            share: self.share(now, replica),
+            turn: replica.turn,
+            id: replica.id,
+        });
+        let Some(replica) = self.list.get_mut(at) else { return };
+        if replica.rank == rank {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut replica.rank, rank) {
+            self.ranked.remove(&old);
+        }
+        self.ranked.extend(rank);
     }
 }

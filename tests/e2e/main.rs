@@ -8,6 +8,8 @@ mod conversation;
 #[cfg(test)]
 mod elastic;
 #[cfg(test)]
+mod overload;
+#[cfg(test)]
 mod quickstart;
 #[cfg(test)]
 mod streaming;

@@ -53,6 +53,9 @@ pub struct RequestFacts {
     /// A hash of what was asked, the same when the same client asks again: a client that was refused and comes back
     /// when told is known by it (Q2).
     pub fingerprint: u64,
+    /// Whether the client says that it has asked this before; `None` when it does not say. Tells a client that comes
+    /// back from another one that asks the same for the first time (Q2).
+    pub retry: Option<bool>,
 }
 
 /// How a request came to its replica (H5, `x-tidegate-route`).

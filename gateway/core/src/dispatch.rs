@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use tidegate_shared::decision::Refusal;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
@@ -20,22 +19,22 @@ use tidegate_shared::time::{Duration, Instant};
 mod change;
 mod place;
 mod verdict;
+mod wait;
 
 pub use verdict::{Change, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
-use crate::promise::Promises;
+use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
 use crate::replicas::Replicas;
 use crate::route::{LeastLoad, Policy, Turn};
 
-/// Failed starts in a row from which waiters are told instead of held.
-const START_FAILURES_TOLD: u32 = 2;
-/// What a refused client is told at least and at most (Q2).
-const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
+/// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
+const MORE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug)]
@@ -84,8 +83,16 @@ impl Dispatcher {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
-        let kept = self.promises.redeem(now, facts.fingerprint);
-        self.admit(now, facts, &[], kept.unwrap_or(now), kept.is_some())
+        // One that says it is new takes nobody's place, though it may ask the same.
+        let first = facts.retry == Some(false);
+        let kept = (!first).then(|| self.promises.redeem(now, facts.fingerprint)).flatten();
+        self.admit(
+            now,
+            facts,
+            &[],
+            kept.unwrap_or(Kept { arrived: now, away: Duration::ZERO }),
+            kept.is_some(),
+        )
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
@@ -97,17 +104,15 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        self.admit(now, facts, tried, arrived, true)
+        self.admit(now, facts, tried, Kept { arrived, away: Duration::ZERO }, true)
     }
 
     /// A request ended, however it did; its place is free at once (Q5).
     pub fn end(&mut self, now: Instant, lease: Lease) {
+        self.drain.ended(now);
         if let Some(replica) = self.replicas.get_mut(lease.replica) {
             replica.in_flight = replica.in_flight.saturating_sub(1);
             replica.load = Tokens(replica.load.0.saturating_sub(lease.load.0));
-            if replica.phase == Phase::Ready {
-                self.drain.ended(now);
-            }
             self.pressed |= replica.phase == Phase::Draining && replica.in_flight == 0;
         }
         self.pump(now);
@@ -135,20 +140,21 @@ impl Dispatcher {
 
     /// Time passed: whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
-        while let Some((since, ticket)) = self.queue.oldest() {
+        while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
                 break;
             }
+            let before = self.queue.before(ticket);
             let Some(waiter) = self.queue.leave(ticket) else { break };
-            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), reason);
+            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), before, reason);
             self.woken.push((ticket, Err(rejection)));
         }
     }
 
     /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
     pub fn deadline(&self) -> Instant {
-        self.queue.oldest().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+        self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -181,7 +187,7 @@ impl Dispatcher {
             at: now,
             in_flight: replicas.iter().map(|replica| replica.in_flight).sum(),
             queued: self.queue.len(),
-            oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |(since, _)| now.since(since)),
+            oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
             replicas,
         }
     }
@@ -206,71 +212,19 @@ impl Dispatcher {
         now: Instant,
         facts: &Arc<RequestFacts>,
         tried: &[ReplicaId],
-        arrived: Instant,
+        kept: Kept,
         promised: bool,
     ) -> Verdict {
         if let Some(lease) = self.take(now, facts, tried) {
             return Verdict::Forward(lease);
         }
         if let Some(reason) = self.closed(now, facts, promised) {
-            return Verdict::Reject(self.refuse(now, facts, arrived, reason));
+            return Verdict::Reject(self.refuse(now, facts, kept.arrived, self.queue.len(), reason));
         }
         self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
-        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now };
-        Verdict::Wait(self.queue.enter(arrived, waiter))
-    }
-
-    /// Why the line is closed to this request, if it is.
-    fn closed(&self, now: Instant, facts: &RequestFacts, promised: bool) -> Option<Refusal> {
-        if self.replicas.iter().next().is_none() && !self.startable {
-            return Some(Refusal::NoReplica);
-        }
-        if self.queue.len() >= self.limits.queue_requests {
-            return Some(Refusal::QueueFull);
-        }
-        if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
-            return Some(Refusal::QueueBytes);
-        }
-        if self.replicas.ready() == 0 || promised {
-            return None;
-        }
-        let ahead = self.queue.len().saturating_add(self.promises.outstanding());
-        let wait = self.wait_for(now, ahead.saturating_add(1))?;
-        (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
-    }
-
-    /// How long until a request with `places` before and including it can start: the sooner of the measured drain and
-    /// the expected readiness of a replica on its way. `None` while neither is known.
-    fn wait_for(&self, now: Instant, places: u32) -> Option<Duration> {
-        let drained = (self.replicas.ready() > 0).then(|| self.drain.time_for(now, places)).flatten();
-        let started = self.start_took.and_then(|took| {
-            let coming = self.replicas.iter().filter(|replica| replica.is_on_its_way());
-            coming.map(|replica| (replica.ordered + took).since(now)).min()
-        });
-        [drained, started].into_iter().flatten().min()
-    }
-
-    /// Makes a refusal and the promise that goes with it.
-    fn refuse(&mut self, now: Instant, facts: &RequestFacts, arrived: Instant, reason: Refusal) -> Rejection {
-        let ahead = self.queue.len().saturating_add(self.promises.outstanding());
-        let wait = self.wait_for(now, ahead.saturating_add(1)).unwrap_or(self.limits.headroom);
-        let retry_after = wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1);
-        self.promises.make(facts.fingerprint, arrived, now + retry_after);
-        Rejection { reason, retry_after }
-    }
-
-    /// Until when somebody who waits since `since` may wait, and what he is told then.
-    fn patience(&self, since: Instant) -> (Instant, Refusal) {
-        let cold = since.max(self.cold_since);
-        if self.replicas.ready() > 0 {
-            (since.max(self.warm_since) + self.limits.headroom, Refusal::WaitedTooLong)
-        } else if !self.startable {
-            (cold + self.limits.headroom, Refusal::NoReplica)
-        } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {
-            (since + self.limits.headroom, Refusal::StartFailed)
-        } else {
-            (cold + self.limits.cold_start, Refusal::ColdStartTooLong)
-        }
+        let extra = kept.away.min(MORE_PATIENCE);
+        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now, extra };
+        Verdict::Wait(self.queue.enter(kept.arrived, waiter))
     }
 
     /// Lets whoever may go leave the line, first come first.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use tidegate_shared::names::header;
 use tidegate_shared::request::{Identity, RequestFacts, Tokens};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -69,6 +70,7 @@ pub fn identify(
         prompt: prompt_tokens(&scanned),
         output: output_tokens(operation, &scanned),
         fingerprint: fingerprint(&identity, &body),
+        retry: retry(headers),
         identity,
     });
     let (model, stream) = (scanned.model.clone().into_owned(), scanned.stream);
@@ -109,11 +111,36 @@ fn output_tokens(operation: Operation, scanned: &Scan<'_>) -> Tokens {
     Tokens(each.saturating_mul(scanned.choices.clamp(1, 128)))
 }
 
+/// OpenAI's SDKs tell how often they have tried before (Q2).
+fn retry(headers: &HeaderMap) -> Option<bool> {
+    let count = headers.get(header::RETRY_COUNT)?.to_str().ok()?;
+    Some(count.trim().parse::<u32>().ok()? > 0)
+}
+
 /// The same when the same client asks the same again (Q2).
 fn fingerprint(identity: &Identity, body: &[u8]) -> u64 {
     match identity {
         Identity::Named(key) => key.0,
         Identity::Prefix { chain, .. } => chain.last().map_or_else(|| xxh3_64(body), |key| key.0),
         Identity::None => xxh3_64(body),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn q2_a_client_that_counts_its_tries_is_believed_and_nonsense_is_no_count() {
+        let told = |count: &'static str| {
+            retry(&HeaderMap::from_iter([(
+                header::RETRY_COUNT.parse().expect("a name"),
+                HeaderValue::from_static(count),
+            )]))
+        };
+        assert_eq!([told("0"), told("1"), told(" 2 ")], [Some(false), Some(true), Some(true)]);
+        assert_eq!([told(""), told("-1"), told("many"), retry(&HeaderMap::new())], [None; 4]);
     }
 }

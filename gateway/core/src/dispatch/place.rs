@@ -20,6 +20,7 @@ impl Dispatcher {
         };
         let (replica, route) = self.choose(facts, tried, found)?;
         self.remember(now, facts, found, replica, route);
+        self.drain.began(now);
         let load = Tokens(facts.prompt.0.saturating_add(facts.output.0));
         let floor = self.turn;
         let chosen = self.replicas.get_mut(replica)?;

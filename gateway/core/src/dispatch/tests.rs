@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+mod overload;
 mod walk;
 
+use tidegate_shared::decision::Refusal;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::request::{ConversationKey, Identity, Route};
 
@@ -16,7 +18,7 @@ fn ms(ms: u64) -> Instant {
 fn ask(n: u64) -> Arc<RequestFacts> {
     let identity = Identity::Named(ConversationKey(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
     let (prompt, output) = (Tokens(100), Tokens(100));
-    Arc::new(RequestFacts { identity, body_bytes: 1000, prompt, output, fingerprint: n })
+    Arc::new(RequestFacts { identity, body_bytes: 1000, prompt, output, fingerprint: n, retry: None })
 }
 
 fn fleet(limits: Limits, capacities: &[u32]) -> Dispatcher {

@@ -93,7 +93,7 @@ impl Walk {
             Verdict::Wait(ticket) => {
                 assert!(self.waiting.insert(ticket, n).is_none(), "a ticket given twice")
             }
-            Verdict::Reject(rejection) => assert!(rejection.retry_after >= RETRY_AFTER.0),
+            Verdict::Reject(rejection) => assert!(rejection.retry_after >= wait::RETRY_AFTER.0),
         }
     }
 

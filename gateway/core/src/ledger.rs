@@ -147,7 +147,11 @@ mod tests {
     }
 
     fn used(tokens: u64) -> EngineReport {
-        EngineReport { kv_used: Some(Tokens(tokens)), kv_capacity: Some(Tokens(10_000)), ..EngineReport::default() }
+        EngineReport {
+            kv_used: Some(Tokens(tokens)),
+            kv_capacity: Some(Tokens(10_000)),
+            ..EngineReport::default()
+        }
     }
 
     #[test]
@@ -171,8 +175,8 @@ mod tests {
         let charge = ledger.charge(ms(0), Tokens(100));
         ledger.ask(ms(1));
         ledger.report(used(700));
-        assert_eq!(ledger.load(ms(6000)), Tokens(700));
-        assert_eq!(ledger.load(ms(6002)), Tokens(100));
+        assert_eq!(ledger.load(ms(5001)), Tokens(700));
+        assert_eq!(ledger.load(ms(5002)), Tokens(100));
         ledger.ask(ms(7000));
         ledger.report(EngineReport::default());
         assert_eq!(ledger.load(ms(7001)), Tokens(100));

@@ -33,6 +33,8 @@ pub struct Replica {
     pub suspect: bool,
     /// Its turn among equals.
     pub turn: Turn,
+    /// Its load when it was last accounted.
+    load: u64,
     /// Its place in the order, while it is in it.
     rank: Option<Rank>,
 }
@@ -41,7 +43,7 @@ impl Replica {
     /// One that was ordered just now.
     pub fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
         let (ledger, rank) = (Ledger::default(), None);
-        Self { id, phase, since: now, ordered: now, capacity, ledger, suspect: false, turn, rank }
+        Self { id, phase, since: now, ordered: now, capacity, ledger, suspect: false, turn, load: 0, rank }
     }
 
     /// Whether it takes requests.
@@ -66,6 +68,7 @@ pub struct Replicas {
     mean: u32,
     open: u32,
     open_weight: u128,
+    open_load: u128,
     /// Sizes are those that the engines tell, in tokens; else those declared.
     by_tokens: bool,
 }
@@ -79,6 +82,7 @@ impl Replicas {
             mean: mean.max(1),
             open: 0,
             open_weight: 0,
+            open_load: 0,
             by_tokens: false,
         }
     }
@@ -176,15 +180,14 @@ impl Replicas {
         }
     }
 
-    /// How full a replica is.
-    pub fn share(&self, now: Instant, replica: &Replica) -> Share {
-        Share::of(replica.ledger.load(now), self.weight(replica))
+    /// How full a replica is, as last accounted.
+    pub fn share(&self, replica: &Replica) -> Share {
+        Share::of(Tokens(replica.load), self.weight(replica))
     }
 
     /// How full the open ones are, all together.
-    pub fn mean_share(&self, now: Instant) -> Share {
-        let open = self.iter().filter(|replica| replica.is_open());
-        let load = open.map(|replica| replica.ledger.load(now).0).sum();
+    pub fn mean_share(&self) -> Share {
+        let load = u64::try_from(self.open_load).unwrap_or(u64::MAX);
         Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }
 
@@ -197,22 +200,25 @@ impl Replicas {
     fn reorder(&mut self, now: Instant) {
         let open: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open()).collect();
         let same = open.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
-        self.by_tokens = same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
+        self.by_tokens =
+            same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
         self.ranked.clear();
-        self.list.iter_mut().for_each(|replica| replica.rank = None);
+        self.open_load = 0;
+        self.list.iter_mut().for_each(|replica| (replica.rank, replica.load) = (None, 0));
         (0..self.list.len()).for_each(|at| self.rerank(now, at));
     }
 
     fn rerank(&mut self, now: Instant, at: usize) {
+        let Some(replica) = self.list.get_mut(at) else { return };
+        let before = std::mem::replace(&mut replica.load, replica.ledger.load(now).0);
+        if replica.is_open() {
+            self.open_load = (self.open_load + u128::from(replica.load)).saturating_sub(u128::from(before));
+        }
         let Some(replica) = self.list.get(at) else { return };
         let has_room = replica.is_open() && replica.ledger.in_flight() < self.limit(replica);
-        let rank = has_room.then(|| Rank {
-            share: self.share(now, replica),
-            turn: replica.turn,
-            id: replica.id,
-        });
+        let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
         let Some(replica) = self.list.get_mut(at) else { return };
         if replica.rank == rank {
             return;

@@ -1,11 +1,14 @@
 //! What goes into the dispatcher and what comes out of it.
 
+use std::sync::Arc;
+
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
-use tidegate_shared::request::{Route, Tokens};
+use tidegate_shared::request::{RequestFacts, Route};
 use tidegate_shared::time::Duration;
 
+use crate::ledger::Charge;
 use crate::queue::TicketId;
 
 /// The right to send one request to one replica. Ended exactly once, by [`Dispatcher::end`]; not `Clone` for that.
@@ -16,7 +19,8 @@ pub struct Lease {
     pub replica: ReplicaId,
     /// How it came there.
     pub route: Route,
-    pub(super) load: Tokens,
+    pub(super) charge: Charge,
+    pub(super) facts: Arc<RequestFacts>,
 }
 
 /// A refusal (Q2).

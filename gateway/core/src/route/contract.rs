@@ -14,7 +14,11 @@ const ALL: [PolicyName; 5] = [
 
 fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
     let ids = (1..).map(ReplicaId);
-    let rank = |(id, load): (ReplicaId, &u64)| Rank { share: Share::of(Tokens(*load), 1), turn: Turn::default(), id };
+    let rank = |(id, load): (ReplicaId, &u64)| Rank {
+        share: Share::of(Tokens(*load), 1),
+        turn: Turn::default(),
+        id,
+    };
     ids.zip(loads).map(rank).collect()
 }
 

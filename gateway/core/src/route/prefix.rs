@@ -20,7 +20,10 @@ impl Policy for Prefix {
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
         let Some(key) = field.key else { return field.first().map(|rank| rank.id) };
         let balanced = |share: Share| share == Share::default() || share.within(BALANCE, field.mean);
-        let best = field.iter().filter(|rank| balanced(rank.share)).max_by_key(|rank| (score(key.0, rank.id), rank.id));
+        let best = field
+            .iter()
+            .filter(|rank| balanced(rank.share))
+            .max_by_key(|rank| (score(key.0, rank.id), rank.id));
         best.or_else(|| field.first()).map(|rank| rank.id)
     }
 }

@@ -83,16 +83,8 @@ impl Dispatcher {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
-        // One that says it is new takes nobody's place, though it may ask the same.
-        let first = facts.retry == Some(false);
-        let kept = (!first).then(|| self.promises.redeem(now, facts.fingerprint)).flatten();
-        self.admit(
-            now,
-            facts,
-            &[],
-            kept.unwrap_or(Kept { arrived: now, away: Duration::ZERO }),
-            kept.is_some(),
-        )
+        let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
+        self.admit(now, facts, &[], kept.unwrap_or(Kept::new(now)), kept.is_some())
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
@@ -104,7 +96,7 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        self.admit(now, facts, tried, Kept { arrived, away: Duration::ZERO }, true)
+        self.admit(now, facts, tried, Kept::new(arrived), true)
     }
 
     /// A request ended, however it did; its place is free at once (Q5).

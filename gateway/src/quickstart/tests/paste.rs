@@ -38,7 +38,7 @@ class OpenAI:
     fs::write(world.programs().join("openai.py"), openai).unwrap();
     let text = banner("http://127.0.0.1:8080", "http://127.0.0.1:8081");
     let lines: Vec<&str> = text.lines().collect();
-    let [curl, sdk, status] = lines[..] else { panic!("{text}") };
+    let [_, curl, _, _, sdk, _, _, status] = lines[..] else { panic!("{text}") };
 
     let sent = shell(&world, curl);
     let (url, body) = sent.split_once(' ').unwrap();

@@ -98,7 +98,10 @@ async fn greet(addresses: Addresses) -> io::Result<()> {
         ))?,
         Err(error) => say(&format!("error: {error}\nSee `tidegate status --admin {admin}`.\n"))?,
     }
-    say(&format!("Try it yourself; Ctrl-C stops everything.\n\n{}\n", banner(&base, &admin)))
+    say(&format!(
+        "Try it yourself: two lines for a shell, one for a browser. Ctrl-C stops everything.\n\n{}\n",
+        banner(&base, &admin)
+    ))
 }
 
 fn say(text: &str) -> io::Result<()> {

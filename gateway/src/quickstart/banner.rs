@@ -2,8 +2,8 @@
 
 use super::MODEL;
 
-/// Three lines to paste: a chat with curl, one with OpenAI's SDK for Python, and the status page. `base` and `admin`
-/// are URLs without a trailing slash, `http://127.0.0.1:8080` and `http://127.0.0.1:8081`.
+/// Three lines to paste: a chat with curl and one with OpenAI's SDK for Python into a shell, the status page into a
+/// browser; `curl` gets the same page. `base` and `admin` are URLs without a trailing slash, `http://127.0.0.1:8080` and `http://127.0.0.1:8081`.
 pub fn banner(base: &str, admin: &str) -> String {
     [curl(base), sdk(base), status(admin)].join("\n")
 }
@@ -25,5 +25,5 @@ pub(super) fn sdk(base: &str) -> String {
 }
 
 fn status(admin: &str) -> String {
-    format!("curl -s {admin}/status")
+    format!("{admin}/")
 }

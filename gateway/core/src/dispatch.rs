@@ -189,6 +189,11 @@ impl Dispatcher {
         self.replicas.get(id).map_or(Tokens(0), |replica| replica.load)
     }
 
+    /// Requests that a replica works on at most (Q1); 0 for one that is not known.
+    pub fn limit(&self, id: ReplicaId) -> u32 {
+        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica, self.limits.concurrency))
+    }
+
     /// Conversations remembered (R7).
     pub fn conversations(&self) -> u32 {
         self.conversations.len()

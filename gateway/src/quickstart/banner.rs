@@ -8,7 +8,7 @@ pub fn banner(base: &str, admin: &str) -> String {
     let lines = [
         ("With curl:", curl(base)),
         ("With OpenAI's SDK for Python (pip install openai):", sdk(base)),
-        ("The fleet, as JSON:", status(admin)),
+        ("The status page, in a browser:", status(admin)),
     ];
     lines.map(|(title, line)| format!("{title}\n{line}\n")).join("\n")
 }
@@ -29,5 +29,5 @@ pub(super) fn sdk(base: &str) -> String {
 }
 
 fn status(admin: &str) -> String {
-    format!("curl -s {admin}/status")
+    format!("{admin}/")
 }

@@ -15,12 +15,13 @@ use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
 use tidegate_scaler::provider::{Provider, ProviderError};
+use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Fleet};
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::{Access, Config, Deployment as Settings, Process, Source};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
@@ -132,13 +133,13 @@ impl App {
         for settings in &config.deployments {
             let (deployment, fleet, control) = deploy(settings, clock, state.as_ref()).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
-            controls.spawn(keep(control, finishing.clone()));
+            controls.spawn(keep(settings.name.clone(), control, finishing.clone()));
             deployments.push(deployment);
             fleets.push(fleet);
         }
 
         let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
-        let created = clock.wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let created = clock::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let gateway = Arc::new(Gateway {
             clock,
             directory: Directory::new(deployments),
@@ -159,7 +160,7 @@ impl App {
 
     async fn until_stopped(mut self, mut signals: Signals, stop: watch::Sender<bool>) {
         signals.next().await;
-        tracing::info!("stopping: running requests are finished; a second signal cuts them");
+        tracing::info!("stopping: running requests are finished first; a second signal cuts them");
         stop.send_replace(true);
         let cores = std::mem::take(&mut self.cores);
         tokio::select! {
@@ -172,6 +173,7 @@ impl App {
             () = signals.next() => {}
         }
         self.access.flush();
+        tracing::info!("stopped");
     }
 }
 
@@ -184,13 +186,13 @@ async fn joined(cores: Vec<JoinHandle<io::Result<()>>>) {
     }
 }
 
-async fn keep(control: Control, mut finishing: watch::Receiver<bool>) {
+async fn keep(name: DeploymentName, control: Control, mut finishing: watch::Receiver<bool>) {
     let finish = async move {
         let _ = finishing.wait_for(|finishing| *finishing).await;
         Shutdown::Stop { within: STOP }
     };
     for left in control.run(finish).await {
-        tracing::error!(replica = %left, "could not be stopped");
+        tracing::error!("{} could not be stopped and is left running", replica_name(&name, left));
     }
 }
 
@@ -229,7 +231,7 @@ async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
     }
     let state = StateDir::open(&config.state_dir)?;
     for replica in state.clean_up(&names).await.map_err(system("cannot clean up after an earlier run"))? {
-        tracing::info!(replica, "ended: its deployment is gone from the configuration");
+        tracing::info!("{replica} is ended: its deployment is gone from the configuration");
     }
     Ok(Some(state))
 }

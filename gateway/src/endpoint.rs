@@ -84,6 +84,11 @@ impl Endpoint {
         self.host.clone()
     }
 
+    /// Its base URL, taken apart.
+    pub fn base(&self) -> &BaseUrl {
+        &self.base
+    }
+
     /// Host and port to connect to.
     pub fn address(&self) -> (&str, u16) {
         (self.base.host(), self.base.port())

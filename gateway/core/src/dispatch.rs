@@ -90,16 +90,8 @@ impl Dispatcher {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
-        // One that says it is new takes nobody's place, though it may ask the same.
-        let first = facts.retry == Some(false);
-        let kept = (!first).then(|| self.promises.redeem(now, facts.fingerprint)).flatten();
-        self.admit(
-            now,
-            facts,
-            &[],
-            kept.unwrap_or(Kept { arrived: now, away: Duration::ZERO }),
-            kept.is_some(),
-        )
+        let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
+        self.admit(now, facts, &[], kept.unwrap_or(Kept::new(now)), kept.is_some())
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
@@ -111,7 +103,7 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        self.admit(now, facts, tried, Kept { arrived, away: Duration::ZERO }, true)
+        self.admit(now, facts, tried, Kept::new(arrived), true)
     }
 
     /// An answer turns out longer than was reserved for it (R8).
@@ -220,6 +212,11 @@ impl Dispatcher {
     /// Tokens in progress on a replica; zero for one that is not known.
     pub fn load(&self, now: Instant, id: ReplicaId) -> Tokens {
         self.replicas.get(id).map_or(Tokens(0), |replica| replica.ledger.load(now))
+    }
+
+    /// Requests that a replica works on at most (Q1); 0 for one that is not known.
+    pub fn limit(&self, id: ReplicaId) -> u32 {
+        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica, self.limits.concurrency))
     }
 
     /// Conversations remembered (R7).

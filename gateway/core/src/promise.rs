@@ -29,6 +29,13 @@ pub struct Kept {
     pub away: Duration,
 }
 
+impl Kept {
+    /// For a client that was promised nothing.
+    pub fn new(arrived: Instant) -> Self {
+        Self { arrived, away: Duration::ZERO }
+    }
+}
+
 /// The open promises.
 #[derive(Debug, Default)]
 pub struct Promises {
@@ -62,22 +69,29 @@ impl Promises {
     }
 
     /// A request came: does it keep an appointment? A client that comes too early is a new one; but a tenth early is on
-    /// time, where nobody else who asks the same was told to come.
-    pub fn redeem(&mut self, now: Instant, fingerprint: u64) -> Option<Kept> {
+    /// time, where nobody else who asks the same was told to come. `retry` is what the client says, if it says anything:
+    /// one that is new takes nobody's place, and one that is early has forfeited its own.
+    pub fn redeem(&mut self, now: Instant, fingerprint: u64, retry: Option<bool>) -> Option<Kept> {
         self.lapse(now);
+        if retry == Some(false) {
+            return None;
+        }
         let all = (fingerprint, Instant::ZERO, 0)..=(fingerprint, Instant::NEVER, u64::MAX);
         let mut same = self.open.range(all);
         let (key, arrived) = same.next().map(|(key, arrived)| (*key, *arrived))?;
         let (_, due, _) = key;
         let away = due.since(arrived);
-        let early = if same.next().is_none() { away / 10 } else { Duration::ZERO };
-        if now < due - early {
-            return None;
+        let alone = same.next().is_none();
+        let early = if alone { away / 10 } else { Duration::ZERO };
+        let on_time = now >= due - early;
+        if on_time || (alone && retry == Some(true)) {
+            self.open.remove(&key);
+            self.by_due.remove(&(due, key));
         }
-        self.open.remove(&key);
-        self.by_due.remove(&(due, key));
-        self.learn(true);
-        Some(Kept { arrived, away })
+        on_time.then(|| {
+            self.learn(true);
+            Kept { arrived, away }
+        })
     }
 
     /// Forgets promises whose time is long over.
@@ -116,12 +130,12 @@ mod tests {
         let mut promises = Promises::default();
         promises.make(7, at(100), at(2100));
         promises.make(8, at(200), at(3100));
-        assert_eq!(promises.redeem(at(500), 7), None, "too early");
+        assert_eq!(promises.redeem(at(500), 7, None), None, "too early");
         let kept = Kept { arrived: at(100), away: Duration::from_secs(2) };
-        assert_eq!(promises.redeem(at(2100), 7), Some(kept));
-        assert_eq!(promises.redeem(at(2100), 7), None, "once");
+        assert_eq!(promises.redeem(at(2100), 7, None), Some(kept));
+        assert_eq!(promises.redeem(at(2100), 7, None), None, "once");
         assert_eq!(promises.expected(), 1);
-        assert!(promises.redeem(at(2850), 8).is_some(), "a tenth early is on time");
+        assert!(promises.redeem(at(2850), 8, None).is_some(), "a tenth early is on time");
     }
 
     #[test]
@@ -129,8 +143,8 @@ mod tests {
         let mut promises = Promises::default();
         promises.make(7, at(0), at(1000));
         promises.make(7, at(1), at(2000));
-        assert_eq!(promises.redeem(at(950), 7), None, "of several, whoever is early is somebody else");
-        let mut redeem = |now| promises.redeem(at(now), 7).map(|kept| kept.arrived);
+        assert_eq!(promises.redeem(at(950), 7, None), None, "of several, whoever is early is somebody else");
+        let mut redeem = |now| promises.redeem(at(now), 7, None).map(|kept| kept.arrived);
         assert_eq!(redeem(1500), Some(at(0)));
         assert_eq!(redeem(1500), None);
         assert_eq!(redeem(2000), Some(at(1)));
@@ -142,7 +156,7 @@ mod tests {
         let mut promises = Promises::default();
         (0..MAX as u64 + 10).for_each(|i| promises.make(i, at(0), at(1000)));
         assert_eq!(promises.expected() as usize, MAX);
-        assert_eq!(promises.redeem(at(60_000), 1), None);
+        assert_eq!(promises.redeem(at(60_000), 1, None), None);
         assert_eq!(promises.expected(), 0);
         assert!(promises.open.is_empty() && promises.by_due.is_empty());
     }
@@ -152,13 +166,24 @@ mod tests {
         let mut promises = Promises::default();
         for i in 0..100 {
             promises.make(i, at(i * 100), at(i * 100 + 1000));
-            promises.redeem(at(i * 100), u64::MAX);
+            promises.redeem(at(i * 100), u64::MAX, None);
         }
         (100..200).for_each(|i| promises.make(i, at(10_000), at(11_000)));
-        promises.redeem(at(10_000), u64::MAX);
+        promises.redeem(at(10_000), u64::MAX, None);
         assert!(promises.expected() < 40, "{} of 160 or so, as none came so far", promises.expected());
-        (100..200).for_each(|i| assert!(promises.redeem(at(11_000), i).is_some()));
+        (100..200).for_each(|i| assert!(promises.redeem(at(11_000), i, None).is_some()));
         (200..300).for_each(|i| promises.make(i, at(20_000), at(21_000)));
         assert!(promises.expected() > 50, "{} of 100, as most came of late", promises.expected());
+    }
+
+    #[test]
+    fn q2_a_client_that_says_that_it_is_new_or_not_is_believed() {
+        let mut promises = Promises::default();
+        promises.make(7, at(0), at(1000));
+        assert_eq!(promises.redeem(at(1000), 7, Some(false)), None, "somebody else who asks the same");
+        assert!(promises.redeem(at(1000), 7, Some(true)).is_some());
+        promises.make(7, at(0), at(70_000));
+        assert_eq!(promises.redeem(at(500), 7, Some(true)), None, "too early");
+        assert_eq!(promises.expected(), 0, "and not to be expected again");
     }
 }

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-const EXAMPLE: &str = include_str!("../../../docker/tidegate.toml");
+const EXAMPLE: &str = Config::EXAMPLE;
 
 fn parse(text: &str) -> Config {
     Config::parse(text, Path::new("/etc/tidegate.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"))

@@ -65,6 +65,8 @@ pub struct ReplicaStatus {
     pub endpoint: Option<Arc<Endpoint>>,
     /// Tokens in progress there.
     pub load: Tokens,
+    /// Requests that it works on at most (Q1).
+    pub limit: u32,
 }
 
 impl Pool {
@@ -131,6 +133,7 @@ impl Pool {
         let replicas = seen.replicas.iter().map(|replica| ReplicaStatus {
             endpoint: state.endpoints.get(&replica.id).cloned(),
             load: state.dispatcher.load(replica.id),
+            limit: state.dispatcher.limit(replica.id),
         });
         let replicas = replicas.collect();
         (seen, replicas, state.dispatcher.conversations())

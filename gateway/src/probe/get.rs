@@ -1,21 +1,24 @@
-//! One GET over a connection of its own: for probes, and for the command line that asks the admin side.
+//! One request over a connection of its own, bounded in time and size: for probes, and for commands that ask a
+//! running gateway. Follows no redirect and retries nothing.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
-use http::{HeaderValue, Request, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::TcpStream;
 
+use crate::config::BaseUrl;
 use crate::endpoint::Endpoint;
 use crate::upstream::chain;
 
 /// Largest answer that is read.
-const LARGEST: usize = 8 << 20;
+const LARGEST: usize = 16 << 20;
 
 /// Where to ask.
 #[derive(Clone, Copy, Debug)]
@@ -26,28 +29,45 @@ pub struct Place<'a> {
     pub port: u16,
     /// Path before the API's own, without a trailing slash.
     pub prefix: &'a str,
+    /// Host and port as the `host` header says them.
+    pub authority: &'a str,
+}
+
+impl<'a> From<&'a BaseUrl> for Place<'a> {
+    fn from(url: &'a BaseUrl) -> Self {
+        let authority = url.authority().as_str();
+        Self { host: url.host(), port: url.port(), prefix: url.prefix(), authority }
+    }
 }
 
 impl<'a> From<&'a Endpoint> for Place<'a> {
     fn from(endpoint: &'a Endpoint) -> Self {
-        let (host, port) = endpoint.address();
-        Self { host, port, prefix: endpoint.prefix() }
+        endpoint.base().into()
     }
 }
 
-/// Why there is no answer.
-#[derive(Clone, Debug, Error)]
-#[error("{why}")]
-pub struct NoAnswer {
-    /// A sentence on what went wrong, without the address.
-    pub why: String,
+/// Why there is no answer, as a sentence without the address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    /// Nobody listens there, or nobody can be reached.
+    #[error("cannot connect: {0}")]
+    Unreachable(String),
     /// Nothing went wrong but the time: a busy server may answer late.
-    pub slow: bool,
+    #[error("{path} does not answer within {} s", limit.as_secs_f64())]
+    Slow {
+        /// What was asked for.
+        path: String,
+        /// How long.
+        limit: Duration,
+    },
+    /// What came is no answer, or not one that is wanted.
+    #[error("{0}")]
+    Broken(String),
 }
 
 impl From<String> for NoAnswer {
     fn from(why: String) -> Self {
-        Self { why, slow: false }
+        Self::Broken(why)
     }
 }
 
@@ -56,34 +76,39 @@ impl From<String> for NoAnswer {
 /// # Errors
 /// See [`NoAnswer`].
 pub async fn get(place: Place<'_>, path: &str, limit: Duration) -> Result<(StatusCode, Bytes), NoAnswer> {
-    match tokio::time::timeout(limit, ask(place, path)).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => {
-            let why = format!("{path} does not answer within {} s", limit.as_secs_f64());
-            Err(NoAnswer { why, slow: true })
-        }
-    }
+    let target = format!("{}{path}", place.prefix);
+    let request = Request::get(target).header(CONNECTION, HeaderValue::from_static("close"));
+    let request = request.body(Empty::<Bytes>::new()).map_err(|_| format!("{path} is no path"))?;
+    let slow = |_| NoAnswer::Slow { path: path.to_owned(), limit };
+    let response = tokio::time::timeout(limit, exchange(place, request)).await.map_err(slow)?;
+    let response = response.map_err(|error| match error {
+        NoAnswer::Broken(why) => NoAnswer::Broken(format!("{path}: {why}")),
+        other => other,
+    })?;
+    Ok((response.status(), response.into_body()))
 }
 
-async fn ask(place: Place<'_>, path: &str) -> Result<(StatusCode, Bytes), String> {
-    let failed = |error: &dyn std::error::Error| format!("{path}: {}", chain(error));
-    let stream = TcpStream::connect((place.host, place.port))
-        .await
-        .map_err(|error| format!("cannot connect: {error}"))?;
+/// Sends `request` with its `host` header and reads the whole answer; however long that takes.
+///
+/// # Errors
+/// [`NoAnswer::Unreachable`] and [`NoAnswer::Broken`].
+pub async fn exchange<B>(place: Place<'_>, mut request: Request<B>) -> Result<Response<Bytes>, NoAnswer>
+where
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + 'static,
+{
+    let broken = |error: &dyn std::error::Error| NoAnswer::Broken(chain(error));
+    let stream = TcpStream::connect((place.host, place.port)).await;
+    let stream = stream.map_err(|error| NoAnswer::Unreachable(error.to_string()))?;
     let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-    let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() =
-        format!("{}{path}", place.prefix).parse().map_err(|_| format!("{path} is no path"))?;
-    let host = HeaderValue::try_from(format!("{}:{}", place.host, place.port));
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+    let host = HeaderValue::try_from(place.authority);
     request.headers_mut().insert(HOST, host.unwrap_or(HeaderValue::from_static("localhost")));
-    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     let answer = async {
-        let response = sender.send_request(request).await.map_err(|error| failed(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| format!("{path}: {error}"))?.to_bytes();
-        Ok((status, body))
+        let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LARGEST).collect().await;
+        let body = body.map_err(|error| NoAnswer::Broken(error.to_string()))?.to_bytes();
+        Ok(Response::from_parts(head, body))
     };
     tokio::pin!(answer, connection);
     tokio::select! {

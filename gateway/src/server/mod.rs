@@ -82,7 +82,7 @@ pub fn serve(gateway: Arc<Gateway>, listener: std::net::TcpListener) -> io::Resu
         let connections = accept(&core, listener).await;
         tokio::select! {
             () = connections.shutdown() => {}
-            () = tokio::time::sleep(shutdown) => tracing::warn!(limit = ?shutdown, "requests cut at shutdown"),
+            () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
         }
         Ok(())
     })
@@ -102,7 +102,7 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
                 tokio::task::spawn_local(connection);
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(NO_DESCRIPTOR).await;
             }
         }

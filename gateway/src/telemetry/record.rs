@@ -13,7 +13,7 @@ use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
 use super::meter::DeploymentMeter;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
 
 /// Longest text of a client's that is logged; the rest is cut (C-157).
@@ -73,7 +73,7 @@ impl Record {
         Self {
             meter: Arc::clone(&sink.nowhere),
             arrived,
-            wall: sink.clock.wall(),
+            wall: clock::wall(),
             sink: Arc::clone(sink),
             client,
             method: method.clone(),

@@ -17,6 +17,16 @@ const QUOTED_LINES: usize = 20;
 /// An announcement to make.
 pub(super) type News = (ReplicaId, Change);
 
+/// A replica that became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Newcomer {
+    pub(super) id: ReplicaId,
+    /// Ordered by this loop, not adopted.
+    pub(super) ordered_here: bool,
+    /// Since it entered the book.
+    pub(super) after: Duration,
+}
+
 /// Every replica of one deployment that exists or is about to.
 #[derive(Debug, Default)]
 pub(super) struct Book {
@@ -172,8 +182,8 @@ impl Book {
         .collect()
     }
 
-    /// Notes who became ready since the last observation; tells of each whether it was ordered here.
-    pub(super) fn became_ready(&mut self, seen: &Observation) -> Vec<(ReplicaId, bool)> {
+    /// Notes who became ready since the last observation.
+    pub(super) fn became_ready(&mut self, seen: &Observation) -> Vec<Newcomer> {
         let mut new = Vec::new();
         for facts in seen.replicas.iter().filter(|facts| facts.phase == Phase::Ready) {
             if let Some(member) = self.members.get_mut(&facts.id)
@@ -181,7 +191,8 @@ impl Book {
                 && member.end.is_none()
             {
                 member.stage = Stage::Served;
-                new.push((facts.id, member.ordered_here));
+                let (ordered_here, after) = (member.ordered_here, seen.at.since(member.since));
+                new.push(Newcomer { id: facts.id, ordered_here, after });
             }
         }
         new

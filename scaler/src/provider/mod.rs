@@ -110,3 +110,13 @@ pub enum ProviderError {
         kind: &'static str,
     },
 }
+
+impl ProviderError {
+    /// What came of it, to be told beside the name of the replica.
+    pub fn reason(self) -> String {
+        match self {
+            Self::Start { why, .. } | Self::Stop { why, .. } => why,
+            Self::Unavailable { .. } | Self::Fixed { .. } => self.to_string(),
+        }
+    }
+}

@@ -116,6 +116,7 @@ struct App {
 
 impl App {
     async fn start(config: Config, stopping: watch::Receiver<bool>) -> Result<Self, AppError> {
+        server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;

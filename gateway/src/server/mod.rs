@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tower::ServiceBuilder;
 
-pub use listen::{Listeners, bind};
+pub use listen::{Listeners, bind, raise_descriptor_limit};
 
 use crate::clock::Clock;
 use crate::config::ServerLimits;

@@ -126,16 +126,14 @@ impl App {
             meter::install().map_err(|error| AppError::System { what: "cannot start the metrics", error })?;
         let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
 
-        let (finish, finishing) = watch::channel(false);
-        let mut controls = JoinSet::new();
-        let (mut deployments, mut fleets) = (Vec::new(), Vec::new());
+        let (mut deployments, mut fleets, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = state_dir(&config).await?;
         for settings in &config.deployments {
             let (deployment, fleet, control) = deploy(settings, clock, state.as_ref()).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
-            controls.spawn(keep(control, finishing.clone()));
             deployments.push(deployment);
             fleets.push(fleet);
+            loops.push(control);
         }
 
         let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
@@ -155,6 +153,12 @@ impl App {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
         let cores = spawn_cores(&gateway, listeners)?;
+        // Last: whatever could fail has not, and from here on engines are started.
+        let (finish, finishing) = watch::channel(false);
+        let mut controls = JoinSet::new();
+        for control in loops {
+            controls.spawn(keep(control, finishing.clone()));
+        }
         Ok(Self { addresses, cores, controls, finish, access })
     }
 

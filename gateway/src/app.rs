@@ -87,7 +87,7 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// Runs the gateway until it is asked to stop by SIGTERM or SIGINT: then it takes no new request, finishes the running
+/// Runs the gateway until it is asked to stop by SIGTERM, SIGINT or SIGHUP: then it takes no new request, finishes the running
 /// ones and stops the replicas that it started. A second signal ends it at once. `started` is called once requests are
 /// served.
 ///
@@ -117,6 +117,7 @@ struct App {
 
 impl App {
     async fn start(config: Config, stopping: watch::Receiver<bool>) -> Result<Self, AppError> {
+        server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;
@@ -126,16 +127,14 @@ impl App {
             meter::install().map_err(|error| AppError::System { what: "cannot start the metrics", error })?;
         let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
 
-        let (finish, finishing) = watch::channel(false);
-        let mut controls = JoinSet::new();
-        let (mut deployments, mut fleets) = (Vec::new(), Vec::new());
+        let (mut deployments, mut fleets, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = state_dir(&config).await?;
         for settings in &config.deployments {
             let (deployment, fleet, control) = deploy(settings, clock, state.as_ref()).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
-            controls.spawn(keep(settings.name.clone(), control, finishing.clone()));
             deployments.push(deployment);
             fleets.push(fleet);
+            loops.push((settings.name.clone(), control));
         }
 
         let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
@@ -155,6 +154,12 @@ impl App {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
         let cores = spawn_cores(&gateway, listeners)?;
+        // Last: whatever could fail has not, and from here on engines are started.
+        let (finish, finishing) = watch::channel(false);
+        let mut controls = JoinSet::new();
+        for (name, control) in loops {
+            controls.spawn(keep(name, control, finishing.clone()));
+        }
         Ok(Self { addresses, cores, controls, finish, access })
     }
 
@@ -307,18 +312,35 @@ fn spawn_cores(
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// The terminal is closed. `None` where the gateway was started to outlive it (`nohup`).
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> Result<Self, AppError> {
         let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let hangup = if hangup_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
+        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup })
     }
 
     async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = hangup => {}
         }
     }
+}
+
+fn hangup_is_ignored() -> bool {
+    let bit = 1u64 << (rustix::process::Signal::HUP.as_raw() - 1);
+    let status = procfs::process::Process::myself().and_then(|myself| myself.status());
+    status.is_ok_and(|status| status.sigign & bit != 0)
 }

@@ -174,7 +174,9 @@ impl Control {
         let now = observed.at;
         self.notice_ready(&observed);
         if self.planner.is_some() {
-            let late = self.book.end_overdue(now, self.start_limit);
+            let (fleet, provider) = (&self.fleet, &self.provider);
+            let explain = |id| book::explain(fleet.trouble(id), &provider.output(id));
+            let late = self.book.end_overdue(now, self.start_limit, explain);
             self.tell_all(late);
         }
         let seen = self.book.refine(observed);

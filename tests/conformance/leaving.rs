@@ -5,6 +5,7 @@ use serde_json::json;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, chat_stream, delta};
 use tidegate_tests::script::{Gate, Script};
@@ -23,14 +24,19 @@ async fn h7_c_026_leaving_before_the_headers_closes_the_replicas_side() {
         for stream in [false, true] {
             let body = json!({"model": "chat", "input": "x", "prompt": "x", "stream": stream}).to_string();
             let raw = Raw::posted(gateway.address, path, &body).await;
-            gateway.in_flight(1).await;
+            left += 1;
+            // Counted by the gateway is not yet seen by the replica.
+            eventually("a replica has it", async || match seen() {
+                found if found == left as usize => Ok(()),
+                found => Err(format!("{found} of {left}")),
+            })
+            .await;
             if stream {
                 raw.reset()
             } else {
                 drop(raw)
             }
             gateway.assert_idle().await;
-            left += 1;
             assert_eq!(seen(), left as usize, "{path}: one attempt each");
         }
     }

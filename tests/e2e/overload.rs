@@ -78,7 +78,12 @@ async fn q2_who_waits_as_told_is_served_though_all_ask_the_same() {
 }
 
 /// Must show 4: OpenAI's SDK with its default retries sees no error in a short overload.
-async fn without_an_error(gateway: Gateway, model: &str, count: &str) {
+async fn without_an_error(config: Config, model: &str, count: &str) {
+    if sdk::python_folder().is_none() {
+        return;
+    }
+    let gateway = Gateway::launch(config).await;
+    gateway.ready_replicas(1).await;
     let arguments = [&gateway.base_url(), model, "1", count, "25", "2"];
     let Some(told) = sdk::python("crowd.py", &arguments).await else { return };
     let all = told.as_array().expect("a list");
@@ -90,9 +95,7 @@ async fn without_an_error(gateway: Gateway, model: &str, count: &str) {
 
 #[tokio::test]
 async fn q2_the_sdk_with_its_default_retries_sees_no_error() {
-    let gateway = Gateway::launch(Config::of(stand_in())).await;
-    gateway.ready_replicas(1).await;
-    without_an_error(gateway, "chat", "40").await;
+    without_an_error(Config::of(stand_in()), "chat", "40").await;
 }
 
 #[tokio::test]
@@ -104,7 +107,5 @@ async fn q2_nor_does_it_with_a_real_engine() {
         .set("target_concurrency", 1)
         .set("concurrency_limit", 1)
         .set("queue.headroom", "500ms");
-    let gateway = Gateway::launch(Config::of(deployment)).await;
-    gateway.ready_replicas(1).await;
-    without_an_error(gateway, engine.model, "12").await;
+    without_an_error(Config::of(deployment), engine.model, "12").await;
 }

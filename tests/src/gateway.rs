@@ -203,9 +203,24 @@ impl Gateway {
         self.dir.path()
     }
 
+    /// The number of its process; `None` once it has ended and was waited for.
+    pub fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+    }
+
     /// Asks it to end (SIGTERM).
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// Asks it to end as a terminal does (SIGINT).
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// Asks it to end as a terminal does (SIGHUP).
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
     }
 
     /// Kills it (SIGKILL).
@@ -214,8 +229,7 @@ impl Gateway {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        kill_process(id.expect("it runs"), signal).expect("signal");
+        kill_process(self.pid().expect("it runs"), signal).expect("signal");
     }
 
     /// Asks it to end, and waits until it and everything that it started has ended (C-005).

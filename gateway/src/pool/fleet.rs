@@ -44,6 +44,11 @@ impl Fleet for PoolFleet {
         Box::pin(self.pool.pressed.notified())
     }
 
+    fn trouble(&self, id: ReplicaId) -> Option<String> {
+        let endpoint = self.pool.state.lock().endpoints.get(&id).cloned();
+        endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+    }
+
     fn announce(&self, id: ReplicaId, change: fleet::Change) {
         let change = match change {
             fleet::Change::Ordered { capacity } => Change::Ordered(capacity),

@@ -162,13 +162,18 @@ impl Book {
         }
     }
 
-    /// Ends those that are not ready `limit` after they entered the book.
-    pub(super) fn end_overdue(&mut self, now: Instant, limit: Duration) -> Vec<News> {
+    /// Ends those that are not ready `limit` after they entered the book; `explain` says more about each.
+    pub(super) fn end_overdue(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        explain: impl Fn(ReplicaId) -> String,
+    ) -> Vec<News> {
         let overdue = |member: &Member| member.stage != Stage::Served && now.since(member.since) >= limit;
         let late: Vec<_> =
             self.members.iter().filter(|(_, member)| overdue(member)).map(|(id, _)| *id).collect();
-        let why = format!("not ready within the start limit of {limit:?}");
-        late.into_iter().filter_map(|id| self.end(id, &why, true)).collect()
+        let why = |id| format!("not ready within the start limit of {limit:?}{}", explain(id));
+        late.into_iter().filter_map(|id| self.end(id, &why(id), true)).collect()
     }
 
     /// Those whose stop may be called now; it counts as running from here on.
@@ -239,11 +244,21 @@ impl Member {
 
 /// How an engine ended, with its last words.
 fn quote(how: &str, output: &[String]) -> String {
-    let last = output.get(output.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
-    if last.is_empty() {
-        return format!("the engine ended ({how}) and printed nothing");
+    match last_lines(output) {
+        Some(lines) => format!("the engine ended ({how}){lines}"),
+        None => format!("the engine ended ({how}) and printed nothing"),
     }
-    format!("the engine ended ({how}); its last lines:\n{}", last.join("\n"))
+}
+
+/// What an engine that runs and is not ready says of itself: to its probe, and on its output.
+pub(super) fn explain(trouble: Option<String>, output: &[String]) -> String {
+    let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+    trouble + &last_lines(output).unwrap_or_default()
+}
+
+fn last_lines(output: &[String]) -> Option<String> {
+    let last = output.get(output.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
+    (!last.is_empty()).then(|| format!("; its last lines:\n{}", last.join("\n")))
 }
 
 #[cfg(test)]

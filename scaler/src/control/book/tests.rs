@@ -133,8 +133,10 @@ fn c018_only_the_start_limit_ends_a_start() {
     let limit = Duration::from_secs(1800);
     book.take_in(&[up(1), up(2)], NOW);
     book.became_ready(&ready(1));
-    assert_eq!(book.end_overdue(NOW + Duration::from_secs(1799), limit), []);
-    let why = "not ready within the start limit of 1800s".to_owned();
-    assert_eq!(book.end_overdue(NOW + limit, limit), [(ReplicaId(2), Change::StartFailed { why })]);
-    assert_eq!(book.end_overdue(NOW + limit, limit), []);
+    let said = |_| explain(Some("/health answers 503".to_owned()), &["loading".to_owned()]);
+    assert_eq!(book.end_overdue(NOW + Duration::from_secs(1799), limit, said), []);
+    let why =
+        "not ready within the start limit of 1800s: /health answers 503; its last lines:\nloading".to_owned();
+    assert_eq!(book.end_overdue(NOW + limit, limit, said), [(ReplicaId(2), Change::StartFailed { why })]);
+    assert_eq!(book.end_overdue(NOW + limit, limit, said), []);
 }

@@ -201,6 +201,10 @@ impl Provider for ProcessProvider {
         self.core.news().boxed()
     }
 
+    fn output(&self, id: ReplicaId) -> Vec<String> {
+        output::last_lines(&self.core.folder.log(id))
+    }
+
     fn capacity(&self) -> Capacity {
         self.spec.capacity
     }

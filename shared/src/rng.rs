@@ -11,7 +11,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,7 +21,7 @@ impl Rng {
 
     /// A number below `bound`, each as likely as the others to within 2^-32; 0 for a bound of 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        let wide = u128::from(self.next()) * (bound as u128);
+        let wide = u128::from(self.draw()) * (bound as u128);
         usize::try_from(wide >> 64).unwrap_or(0)
     }
 }
@@ -36,7 +36,7 @@ mod tests {
         let mut rng = Rng::new(1);
         (0..70_000).for_each(|_| counts[rng.below(7)] += 1);
         assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
-        assert_eq!(Rng::new(9).next(), Rng::new(9).next());
+        assert_eq!(Rng::new(9).draw(), Rng::new(9).draw());
         assert_eq!(Rng::new(9).below(0), 0);
     }
 }

@@ -216,7 +216,7 @@ impl Dispatcher {
 
     /// Requests that a replica works on at most (Q1); 0 for one that is not known.
     pub fn limit(&self, id: ReplicaId) -> u32 {
-        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica, self.limits.concurrency))
+        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica))
     }
 
     /// Conversations remembered (R7).

@@ -31,6 +31,8 @@ pub struct Replica {
     pub ledger: Ledger,
     /// A request could not even connect: it takes none until somebody has looked.
     pub suspect: bool,
+    /// Its probe gave up on it, in whatever phase, and has not taken that back.
+    pub down: bool,
     /// Its turn among equals.
     pub turn: Turn,
     /// Its load when it was last accounted.
@@ -43,7 +45,19 @@ impl Replica {
     /// One that was ordered just now.
     pub fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
         let (ledger, rank) = (Ledger::default(), None);
-        Self { id, phase, since: now, ordered: now, capacity, ledger, suspect: false, turn, load: 0, rank }
+        Self {
+            id,
+            phase,
+            since: now,
+            ordered: now,
+            capacity,
+            ledger,
+            suspect: false,
+            down: false,
+            turn,
+            load: 0,
+            rank,
+        }
     }
 
     /// Whether it takes requests.

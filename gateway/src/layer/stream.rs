@@ -27,6 +27,9 @@ use crate::upstream::{Carrier, chain};
 #[error("the replica's answer broke off: {0}")]
 pub struct Cut(String);
 
+/// Tokens by which the account of an answer grows at a time, so that the dispatcher is not asked for each.
+const GROWTH: u64 = 64;
+
 /// What an answer is watched for.
 #[derive(Debug)]
 enum Watch {
@@ -46,6 +49,8 @@ pub struct Relay {
     clock: Clock,
     between: Duration,
     silence: Option<Pin<Box<Sleep>>>,
+    /// Events after which the account of the answer's length is brought up to date.
+    accounted: u64,
 }
 
 /// Kinds of answers, by their content type.
@@ -75,6 +80,7 @@ impl Relay {
             Kind::Json => Watch::Json(Tail::default()),
             Kind::Opaque => Watch::Opaque,
         };
+        let accounted = held.reserved();
         let mut relay = Self {
             inner,
             watch,
@@ -84,6 +90,7 @@ impl Relay {
             clock,
             between,
             silence: None,
+            accounted,
         };
         if relay.inner.is_end_stream() {
             relay.complete();
@@ -102,7 +109,14 @@ impl Relay {
         }
         self.record.answer_bytes(now, data.len());
         match &mut self.watch {
-            Watch::Events(scan) => scan.push(data),
+            Watch::Events(scan) => {
+                scan.push(data);
+                // An event is a token, near enough.
+                if let Some(held) = self.held.as_mut().filter(|_| scan.events() > self.accounted) {
+                    held.grow(GROWTH);
+                    self.accounted += GROWTH;
+                }
+            }
             Watch::Json(tail) => tail.push(data),
             Watch::Opaque => {}
         }
@@ -134,7 +148,9 @@ impl Relay {
     fn end(&mut self, outcome: Outcome) {
         self.record.ended(outcome);
         self.silence = None;
-        self.held = None;
+        if let Some(held) = self.held.take() {
+            held.end(&self.record.spent(matches!(self.watch, Watch::Events(_))));
+        }
     }
 
     fn blame(&mut self, what: &str) {

@@ -16,13 +16,22 @@ impl Dispatcher {
                 self.enter(now, id, Phase::Starting);
                 self.replicas.update(now, id, |replica| replica.capacity = capacity);
             }
-            Change::Ready => self.ready(now, id, |phase| phase != Phase::Draining),
-            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
-            Change::Draining => self.enter(now, id, Phase::Draining),
-            Change::Failed if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) => {
+            Change::Ready => {
+                self.replicas.update(now, id, |replica| replica.down = false);
+                self.ready(now, id, |phase| phase != Phase::Draining);
+            }
+            // Its probe may have given up on it while it drained.
+            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {
                 self.enter(now, id, Phase::Failed);
             }
-            Change::Failed => {}
+            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
+            Change::Draining => self.enter(now, id, Phase::Draining),
+            Change::Failed => {
+                self.replicas.update(now, id, |replica| replica.down = true);
+                if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) {
+                    self.enter(now, id, Phase::Failed);
+                }
+            }
             Change::Suspect => self.replicas.update(now, id, |replica| replica.suspect = true),
             Change::Capacity(capacity) => {
                 self.replicas.update(now, id, |replica| replica.capacity = capacity)

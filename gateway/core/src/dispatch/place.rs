@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -82,6 +83,10 @@ impl Dispatcher {
         facts: &Arc<RequestFacts>,
         tried: &[ReplicaId],
     ) -> Option<Lease> {
+        // Nobody has a free place: nothing else needs to be looked up under the lock.
+        if self.replicas.ranked().is_empty() {
+            return None;
+        }
         let found = self.find(now, facts);
         let ask = self.ask_for(now, facts, tried);
         let mut policy = std::mem::replace(&mut self.policy, Box::new(crate::route::LeastLoad));
@@ -100,7 +105,8 @@ impl Dispatcher {
             }
             chosen.ledger.charge(now, ask.cost)
         })?;
-        Some(Lease { replica, route, charge, facts: Arc::clone(facts) })
+        let reserved = self.estimate.output(facts);
+        Some(Lease { replica, route, reserved, charge, facts: Arc::clone(facts) })
     }
 
     pub(super) fn find(&mut self, now: Instant, facts: &RequestFacts) -> Option<Found> {
@@ -130,9 +136,8 @@ impl Dispatcher {
         let home = home.filter(|home| home.is_open() && ask.may_try(home.id));
         let Some(home) = home else {
             let route = match (found, &facts.identity) {
-                (Some(found), _) if self.replicas.get(found.home).is_some_and(Replica::is_open) => {
-                    Route::Detour
-                }
+                // Suspected, or tried in vain: it may be well in a moment.
+                (Some(found), _) if self.is_ready(found.home) => Route::Detour,
                 (Some(_), _) => Route::Rehomed,
                 (None, Identity::None) => Route::Any,
                 (None, _) => Route::Placed,
@@ -156,6 +161,10 @@ impl Dispatcher {
             None if stays => Some((home.id, Route::Home)),
             None => Some((self.pick(ask, facts, policy)?, Route::Detour)),
         }
+    }
+
+    fn is_ready(&self, id: ReplicaId) -> bool {
+        self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Ready)
     }
 
     pub(super) fn bounds(&self) -> Bounds<'_> {
@@ -185,6 +194,7 @@ impl Dispatcher {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
         let bounds = self.bounds();
         let mean = self.replicas.mean_share();
+        let first = self.replicas.ranked().first()?;
         let known = self.prefixes.holders(chain)?.iter().filter_map(|id| self.replicas.get(*id));
         let good = known.filter(|replica| {
             let (share, weight) = (self.replicas.share(replica), self.replicas.weight(replica));
@@ -192,7 +202,7 @@ impl Dispatcher {
                 && ask.may_try(replica.id)
                 && bounds.is_under(replica, ask)
                 && share.within(BALANCE, mean)
-                && replica.turn.ahead_of(self.turn, weight) <= AHEAD
+                && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
         });
         let rank = |replica: &Replica| Rank {
             share: self.replicas.share(replica),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
-use tidegate_shared::request::{RequestFacts, Route};
+use tidegate_shared::request::{RequestFacts, Route, Tokens};
 use tidegate_shared::time::Duration;
 
 use crate::ledger::Charge;
@@ -19,6 +19,8 @@ pub struct Lease {
     pub replica: ReplicaId,
     /// How it came there.
     pub route: Route,
+    /// Tokens reserved for the answer; see [`super::Dispatcher::grow`].
+    pub reserved: Tokens,
     pub(super) charge: Charge,
     pub(super) facts: Arc<RequestFacts>,
 }

@@ -29,7 +29,7 @@ impl Policy for Prefix {
 }
 
 fn score(key: u64, id: ReplicaId) -> u64 {
-    Rng::new(key ^ u64::from(id.0).wrapping_mul(0xD6E8_FEB8_6659_FD93)).next()
+    Rng::new(key ^ u64::from(id.0).wrapping_mul(0xD6E8_FEB8_6659_FD93)).draw()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use tidegate_shared::time::{Duration, Instant};
 
 mod change;
 mod place;
+mod replicas;
 mod verdict;
 mod wait;
 
@@ -32,8 +33,8 @@ use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::replicas::Replicas;
 use crate::route::{LeastLoad, Policy, Turn};
+use replicas::Replicas;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.

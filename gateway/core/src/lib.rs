@@ -12,5 +12,4 @@ pub mod ledger;
 pub mod prefixes;
 pub mod promise;
 pub mod queue;
-pub mod replicas;
 pub mod route;

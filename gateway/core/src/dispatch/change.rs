@@ -4,8 +4,8 @@ use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::time::Instant;
 
+use super::replicas::Replica;
 use super::{Change, Dispatcher};
-use crate::replicas::Replica;
 
 impl Dispatcher {
     pub(super) fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
@@ -33,6 +33,9 @@ impl Dispatcher {
                 }
             }
             Change::Suspect => self.replicas.update(now, id, |replica| replica.suspect = true),
+            Change::Refused => {
+                self.replicas.update(now, id, |replica| (replica.suspect, replica.refused) = (true, true));
+            }
             Change::Capacity(capacity) => {
                 self.replicas.update(now, id, |replica| replica.capacity = capacity)
             }
@@ -55,7 +58,7 @@ impl Dispatcher {
         let turn = self.turn;
         self.replicas.update(now, id, |replica| {
             replica.turn = replica.turn.max(turn);
-            replica.suspect = false;
+            (replica.suspect, replica.refused) = (false, false);
         });
         self.enter(now, id, Phase::Ready);
     }

@@ -8,10 +8,10 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+use super::replicas::{Replica, Replicas};
 use super::{Dispatcher, Lease};
 use crate::config::Limits;
 use crate::conversation::Found;
-use crate::replicas::{Replica, Replicas};
 use crate::route::{Field, Policy, Rank};
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
@@ -163,8 +163,9 @@ impl Dispatcher {
         }
     }
 
+    /// Whether it can be hoped to serve again in a moment.
     fn is_ready(&self, id: ReplicaId) -> bool {
-        self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Ready)
+        self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Ready && !replica.refused)
     }
 
     pub(super) fn bounds(&self) -> Bounds<'_> {

@@ -63,6 +63,8 @@ pub enum Change {
     /// A request could not even connect to it: it takes no request until the probe says [`Change::Ready`] or
     /// [`Change::Failed`].
     Suspect,
+    /// The same, because nothing listens there: its conversations are rehomed when they come (R5).
+    Refused,
     /// It was ordered and never became ready.
     StartFailed,
     /// It is gone; conversations at home there are rehomed when they come again (R5).

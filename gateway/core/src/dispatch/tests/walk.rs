@@ -16,7 +16,7 @@ enum Op {
     Pass(u64),
 }
 
-const CHANGES: [Change; 9] = [
+const CHANGES: [Change; 10] = [
     Change::Ordered(Capacity::ONE),
     Change::Starting(Capacity::ONE),
     Change::Ready,
@@ -24,6 +24,7 @@ const CHANGES: [Change; 9] = [
     Change::Undrain,
     Change::Failed,
     Change::Suspect,
+    Change::Refused,
     Change::StartFailed,
     Change::Gone,
 ];

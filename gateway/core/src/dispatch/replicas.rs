@@ -16,25 +16,27 @@ use crate::route::{Rank, Share, Turn};
 
 /// One replica.
 #[derive(Clone, Debug)]
-pub struct Replica {
+pub(super) struct Replica {
     /// Which one.
-    pub id: ReplicaId,
+    pub(super) id: ReplicaId,
     /// Its phase.
-    pub phase: Phase,
+    pub(super) phase: Phase,
     /// Since when it is in that phase.
-    pub since: Instant,
+    pub(super) since: Instant,
     /// When it was ordered or first seen.
-    pub ordered: Instant,
+    pub(super) ordered: Instant,
     /// Its size as declared.
-    pub capacity: Capacity,
+    pub(super) capacity: Capacity,
     /// What is in progress there.
-    pub ledger: Ledger,
+    pub(super) ledger: Ledger,
     /// A request could not even connect: it takes none until somebody has looked.
-    pub suspect: bool,
+    pub(super) suspect: bool,
+    /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
+    pub(super) refused: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
-    pub down: bool,
+    pub(super) down: bool,
     /// Its turn among equals.
-    pub turn: Turn,
+    pub(super) turn: Turn,
     /// Its load when it was last accounted.
     load: u64,
     /// Its place in the order, while it is in it.
@@ -43,7 +45,7 @@ pub struct Replica {
 
 impl Replica {
     /// One that was ordered just now.
-    pub fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
+    pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
         let (ledger, rank) = (Ledger::default(), None);
         Self {
             id,
@@ -53,6 +55,7 @@ impl Replica {
             capacity,
             ledger,
             suspect: false,
+            refused: false,
             down: false,
             turn,
             load: 0,
@@ -61,19 +64,19 @@ impl Replica {
     }
 
     /// Whether it takes requests.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.phase == Phase::Ready && !self.suspect
     }
 
     /// Whether it was ordered and is not ready yet.
-    pub fn is_on_its_way(&self) -> bool {
+    pub(super) fn is_on_its_way(&self) -> bool {
         matches!(self.phase, Phase::Provisioning | Phase::Starting)
     }
 }
 
 /// All replicas that are not gone.
 #[derive(Clone, Debug)]
-pub struct Replicas {
+pub(super) struct Replicas {
     /// In order of id.
     list: Vec<Replica>,
     /// Open ones with a free place, least loaded first.
@@ -89,7 +92,7 @@ pub struct Replicas {
 
 impl Replicas {
     /// None yet; each will take `mean` requests at a time, its share by size.
-    pub fn new(mean: u32) -> Self {
+    pub(super) fn new(mean: u32) -> Self {
         Self {
             list: Vec::new(),
             ranked: BTreeSet::new(),
@@ -102,12 +105,12 @@ impl Replicas {
     }
 
     /// The replica `id`.
-    pub fn get(&self, id: ReplicaId) -> Option<&Replica> {
+    pub(super) fn get(&self, id: ReplicaId) -> Option<&Replica> {
         self.position(id).ok().and_then(|at| self.list.get(at))
     }
 
     /// Adds a replica, or does nothing when it is known.
-    pub fn insert(&mut self, now: Instant, replica: Replica) {
+    pub(super) fn insert(&mut self, now: Instant, replica: Replica) {
         if let Err(at) = self.position(replica.id) {
             self.list.insert(at, replica);
             self.reorder(now);
@@ -115,7 +118,7 @@ impl Replicas {
     }
 
     /// Changes phase, size or trust of a replica; nothing happens when it is not known.
-    pub fn update(&mut self, now: Instant, id: ReplicaId, change: impl FnOnce(&mut Replica)) {
+    pub(super) fn update(&mut self, now: Instant, id: ReplicaId, change: impl FnOnce(&mut Replica)) {
         if let Some(replica) = self.position(id).ok().and_then(|at| self.list.get_mut(at)) {
             change(replica);
             self.reorder(now);
@@ -123,7 +126,7 @@ impl Replicas {
     }
 
     /// Changes the account or the turn of a replica, and its place in the order with it.
-    pub fn account<R>(
+    pub(super) fn account<R>(
         &mut self,
         now: Instant,
         id: ReplicaId,
@@ -142,7 +145,7 @@ impl Replicas {
     }
 
     /// Forgets a replica and gives what is left of it.
-    pub fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
+    pub(super) fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
         if let Some(rank) = &gone.rank {
@@ -153,32 +156,32 @@ impl Replicas {
     }
 
     /// All of them, in order of id.
-    pub fn iter(&self) -> impl Iterator<Item = &Replica> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Replica> {
         self.list.iter()
     }
 
     /// Open ones with a free place, least loaded first, by [`Rank`].
-    pub fn ranked(&self) -> &BTreeSet<Rank> {
+    pub(super) fn ranked(&self) -> &BTreeSet<Rank> {
         &self.ranked
     }
 
     /// How many take requests.
-    pub fn ready(&self) -> u32 {
+    pub(super) fn ready(&self) -> u32 {
         self.open
     }
 
     /// How many were ordered and are not ready yet.
-    pub fn on_their_way(&self) -> u32 {
+    pub(super) fn on_their_way(&self) -> u32 {
         u32::try_from(self.iter().filter(|replica| replica.is_on_its_way()).count()).unwrap_or(u32::MAX)
     }
 
     /// Requests that the open replicas take at a time, all together.
-    pub fn places(&self) -> u64 {
+    pub(super) fn places(&self) -> u64 {
         self.iter().filter(|replica| replica.is_open()).map(|replica| u64::from(self.limit(replica))).sum()
     }
 
     /// The concurrency limit of one replica (Q1): its share by size, rounded up, at least 1.
-    pub fn limit(&self, replica: &Replica) -> u32 {
+    pub(super) fn limit(&self, replica: &Replica) -> u32 {
         if self.open_weight == 0 {
             return self.mean;
         }
@@ -187,7 +190,7 @@ impl Replicas {
     }
 
     /// The size of a replica, in the unit that all of them are compared in.
-    pub fn weight(&self, replica: &Replica) -> u64 {
+    pub(super) fn weight(&self, replica: &Replica) -> u64 {
         match replica.ledger.capacity() {
             Some(Tokens(tokens)) if self.by_tokens => tokens,
             _ => u64::from(replica.capacity.units()),
@@ -195,12 +198,12 @@ impl Replicas {
     }
 
     /// How full a replica is, as last accounted.
-    pub fn share(&self, replica: &Replica) -> Share {
+    pub(super) fn share(&self, replica: &Replica) -> Share {
         Share::of(Tokens(replica.load), self.weight(replica))
     }
 
     /// How full the open ones are, all together.
-    pub fn mean_share(&self) -> Share {
+    pub(super) fn mean_share(&self) -> Share {
         let load = u64::try_from(self.open_load).unwrap_or(u64::MAX);
         Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }

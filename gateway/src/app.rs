@@ -149,6 +149,7 @@ impl App {
             stopping,
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
+        tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
         let admin_side = Admin::new(clock, fleets, Arc::clone(&gateway.budget), render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));

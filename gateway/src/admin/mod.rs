@@ -129,7 +129,6 @@ impl Admin {
             });
         }
         meter::buffered(self.budget.used());
-        self.render.run_upkeep();
         self.render.render()
     }
 

@@ -27,6 +27,8 @@ install_system_packages() {
   command -v python3 >/dev/null || wanted+=(python3 python3-venv)
   command -v python3 >/dev/null && ! has_venv && wanted+=(python3-venv)
   command -v curl >/dev/null || wanted+=(curl)
+  command -v cc >/dev/null || wanted+=(gcc libc6-dev)
+  command -v npm >/dev/null || wanted+=(nodejs npm)
   [ ${#wanted[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then return; fi
   echo "tests/setup.sh: installing ${wanted[*]}"
@@ -51,7 +53,7 @@ python_client() {
 
 node_client() {
   if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
-    missing+=("node and npm, for OpenAI's SDK for Node")
+    missing+=("node and npm, for OpenAI's SDK for Node (Debian: apt install nodejs npm)")
     return
   fi
   local dir=$home/node wanted=$clients/package-lock.json
@@ -69,6 +71,8 @@ node_client() {
 mkdir -p "$home"
 install_system_packages
 command -v curl >/dev/null || missing+=("curl")
+command -v cc >/dev/null || missing+=("a linker (Debian: apt install gcc libc6-dev)")
+command -v cargo >/dev/null || missing+=("cargo: Rust, from https://rustup.rs")
 python_client
 node_client
 

@@ -15,12 +15,13 @@ use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
 use tidegate_scaler::provider::{Provider, ProviderError};
+use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Fleet};
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::{Access, Config, Deployment as Settings, Process, Source};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
@@ -87,7 +88,7 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// Runs the gateway until it is asked to stop by SIGTERM or SIGINT: then it takes no new request, finishes the running
+/// Runs the gateway until it is asked to stop by SIGTERM, SIGINT or SIGHUP: then it takes no new request, finishes the running
 /// ones and stops the replicas that it started. A second signal ends it at once. `started` is called once requests are
 /// served.
 ///
@@ -117,6 +118,7 @@ struct App {
 
 impl App {
     async fn start(config: Config, stopping: watch::Receiver<bool>) -> Result<Self, AppError> {
+        server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;
@@ -126,21 +128,19 @@ impl App {
             meter::install().map_err(|error| AppError::System { what: "cannot start the metrics", error })?;
         let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
 
-        let (finish, finishing) = watch::channel(false);
-        let mut controls = JoinSet::new();
-        let (mut deployments, mut fleets) = (Vec::new(), Vec::new());
+        let (mut deployments, mut fleets, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = state_dir(&config).await?;
         for settings in &config.deployments {
             let (deployment, fleet, control) =
                 deploy(settings, clock, config.limits.connect, state.as_ref()).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
-            controls.spawn(keep(control, finishing.clone()));
             deployments.push(deployment);
             fleets.push(fleet);
+            loops.push((settings.name.clone(), control));
         }
 
         let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
-        let created = clock.wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let created = clock::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let gateway = Arc::new(Gateway {
             clock,
             directory: Directory::new(deployments),
@@ -151,17 +151,24 @@ impl App {
             stopping,
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
+        tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
         let admin_side = Admin::new(clock, fleets, Arc::clone(&gateway.budget), render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
         let cores = spawn_cores(&gateway, listeners)?;
+        // Last: whatever could fail has not, and from here on engines are started.
+        let (finish, finishing) = watch::channel(false);
+        let mut controls = JoinSet::new();
+        for (name, control) in loops {
+            controls.spawn(keep(name, control, finishing.clone()));
+        }
         Ok(Self { addresses, cores, controls, finish, access })
     }
 
     async fn until_stopped(mut self, mut signals: Signals, stop: watch::Sender<bool>) {
         signals.next().await;
-        tracing::info!("stopping: running requests are finished; a second signal cuts them");
+        tracing::info!("stopping: running requests are finished first; a second signal cuts them");
         stop.send_replace(true);
         let cores = std::mem::take(&mut self.cores);
         tokio::select! {
@@ -174,6 +181,7 @@ impl App {
             () = signals.next() => {}
         }
         self.access.flush();
+        tracing::info!("stopped");
     }
 }
 
@@ -186,13 +194,13 @@ async fn joined(cores: Vec<JoinHandle<io::Result<()>>>) {
     }
 }
 
-async fn keep(control: Control, mut finishing: watch::Receiver<bool>) {
+async fn keep(name: DeploymentName, control: Control, mut finishing: watch::Receiver<bool>) {
     let finish = async move {
         let _ = finishing.wait_for(|finishing| *finishing).await;
         Shutdown::Stop { within: STOP }
     };
     for left in control.run(finish).await {
-        tracing::error!(replica = %left, "could not be stopped");
+        tracing::error!("{} could not be stopped and is left running", replica_name(&name, left));
     }
 }
 
@@ -231,7 +239,7 @@ async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
     }
     let state = StateDir::open(&config.state_dir)?;
     for replica in state.clean_up(&names).await.map_err(system("cannot clean up after an earlier run"))? {
-        tracing::info!(replica, "ended: its deployment is gone from the configuration");
+        tracing::info!("{replica} is ended: its deployment is gone from the configuration");
     }
     Ok(Some(state))
 }
@@ -242,7 +250,9 @@ async fn deploy(
     connect: Duration,
     state: Option<&Arc<StateDir>>,
 ) -> Result<(Arc<Deployment>, Fleet, Control), AppError> {
-    let startable = matches!(settings.source, Source::Process(_)) && settings.sizing.max > 0;
+    let sizing = &settings.sizing;
+    let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
+    let startable = matches!(settings.source, Source::Process(_)) && grows;
     let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
     let prober = Prober::new(clock, &settings.model);
     let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
@@ -309,18 +319,35 @@ fn spawn_cores(
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// The terminal is closed. `None` where the gateway was started to outlive it (`nohup`).
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> Result<Self, AppError> {
         let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        let hangup = if hangup_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
+        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        Ok(Self { terminate, interrupt, hangup })
     }
 
     async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = hangup => {}
         }
     }
+}
+
+fn hangup_is_ignored() -> bool {
+    let bit = 1u64 << (rustix::process::Signal::HUP.as_raw() - 1);
+    let status = procfs::process::Process::myself().and_then(|myself| myself.status());
+    status.is_ok_and(|status| status.sigign & bit != 0)
 }

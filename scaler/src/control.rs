@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use tidegate_scaler_core::config::Sizing;
-use tidegate_scaler_core::planner::{Plan, Planner};
+use tidegate_scaler_core::planner::Planner;
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
@@ -15,14 +15,16 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
-use tracing::{Instrument, info, info_span, warn};
+use tracing::{Instrument, debug_span};
 
 use crate::fleet::{Change, Fleet};
 use crate::provider::{Instance, Provider, ProviderError};
 use book::{Book, News};
+use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY};
 
 mod book;
+mod log;
 mod status;
 
 /// How long a start may take until the replica is ready, unless set otherwise: large models load for many minutes.
@@ -56,6 +58,7 @@ pub enum Shutdown {
 /// Drives one deployment. Made by [`Control::new`] or [`Control::fixed`], then [`Control::run`].
 pub struct Control {
     name: DeploymentName,
+    log: Log,
     fleet: Arc<dyn Fleet>,
     provider: Arc<dyn Provider>,
     /// None for a fleet that is only announced.
@@ -106,6 +109,7 @@ impl Control {
     /// A loop that announces what the provider lists, and never orders, drains or stops anything.
     pub fn fixed(name: DeploymentName, fleet: Arc<dyn Fleet>, provider: Arc<dyn Provider>) -> Self {
         Self {
+            log: Log::new(name.clone()),
             name,
             fleet,
             provider,
@@ -126,7 +130,7 @@ impl Control {
 
     /// Runs until `shutdown` resolves. Returns the replicas that were to be stopped and could not be in time.
     pub async fn run(mut self, shutdown: impl Future<Output = Shutdown> + Send) -> Vec<ReplicaId> {
-        let span = info_span!("control", deployment = %self.name);
+        let span = debug_span!("control", deployment = %self.name);
         async move {
             tokio::pin!(shutdown);
             loop {
@@ -152,7 +156,13 @@ impl Control {
                 self.silence = SILENCE_MIN;
                 self.status.provider_answers(None);
                 let news = self.book.take_in(&instances, self.now());
-                self.tell_all(news);
+                for (id, change) in news {
+                    match &change {
+                        Change::Gone { why } => self.log.lost(id, why),
+                        change => self.log.announced(id, change),
+                    }
+                    self.announce(id, change);
+                }
                 self.evaluate()
             }
             Err(error) => self.hold(&error),
@@ -164,18 +174,20 @@ impl Control {
         let now = observed.at;
         self.notice_ready(&observed);
         if self.planner.is_some() {
-            let late = self.book.end_overdue(now, self.start_limit);
+            let (fleet, provider) = (&self.fleet, &self.provider);
+            let explain = |id| book::explain(fleet.trouble(id), &provider.output(id));
+            let late = self.book.end_overdue(now, self.start_limit, explain);
             self.tell_all(late);
         }
         let seen = self.book.refine(observed);
         let Some(planner) = self.planner.as_mut() else {
-            return Rest { longest: FIXED_TICK, pressed: false, changed: true };
+            return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
         let plan = planner.tick(&seen);
         let actions = reconcile(plan.goal(), &seen.replicas, now, planner.sizing());
         self.record(&plan.why);
         for action in actions {
-            self.execute(action, &seen, &plan);
+            self.execute(action, &seen);
         }
         self.call_stops(now);
         Rest { longest: plan.next.since(now), pressed: true, changed: true }
@@ -183,7 +195,7 @@ impl Control {
 
     /// The provider does not answer: everything stays as it is, and it is asked again after a pause (C2).
     fn hold(&mut self, error: &ProviderError) -> Rest {
-        warn!(%error, retry_in = ?self.silence, "the fleet is held");
+        self.log.held(error, self.silence);
         self.status.provider_answers(Some(error.to_string()));
         if let Some(planner) = &self.planner {
             let decision = planner.hold(&self.book.refine(self.fleet.observe()));
@@ -211,7 +223,7 @@ impl Control {
         }
     }
 
-    fn execute(&mut self, action: Action, seen: &Observation, plan: &Plan) {
+    fn execute(&mut self, action: Action, seen: &Observation) {
         match action {
             Action::Start { count } => (0..count).for_each(|_| self.order(seen.at)),
             Action::Drain(id) => self.tell(id, Change::Drain),
@@ -226,7 +238,7 @@ impl Control {
                     Phase::Draining => "it was drained",
                     _ => "it is not needed any more",
                 };
-                info!(replica = %id, why, reason = %plan.why.reason, "stop");
+                self.log.stopping(id, why);
                 let news = self.book.end(id, why, phase == Phase::Failed);
                 self.tell_all(news);
             }
@@ -257,11 +269,11 @@ impl Control {
                 CallKind::Start => provider.start(id).await,
                 CallKind::Stop => provider.stop(id).await,
             };
-            done.map_err(|error| error.to_string())
+            done.map_err(ProviderError::reason)
         };
         let call = async move {
             let result = AssertUnwindSafe(work).catch_unwind().await;
-            let result = result.unwrap_or_else(|_| Err(format!("the provider panicked over replica {id}")));
+            let result = result.unwrap_or_else(|_| Err("the provider panicked over it".to_owned()));
             Call { id, kind, result }
         };
         self.calls.spawn(call.in_current_span());
@@ -275,8 +287,8 @@ impl Control {
             CallKind::Stop => {
                 let stopped = result.is_ok();
                 if let Err(why) = result {
-                    warn!(replica = %id, why, retry_in = ?STOP_RETRY, "stop failed");
-                    self.status.stop_failed(why);
+                    self.log.stop_failed(id, &why, STOP_RETRY);
+                    self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));
                 }
                 self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
             }
@@ -285,9 +297,9 @@ impl Control {
     }
 
     fn notice_ready(&mut self, observed: &Observation) {
-        for (id, ordered_here) in self.book.became_ready(observed) {
-            info!(replica = %id, "ready");
-            self.status.became_ready(ordered_here);
+        for new in self.book.became_ready(observed) {
+            self.log.ready(&new);
+            self.status.became_ready(new.ordered_here);
             if let Some(planner) = self.planner.as_mut() {
                 planner.became_ready();
             }
@@ -299,23 +311,24 @@ impl Control {
     }
 
     fn tell(&mut self, id: ReplicaId, change: Change) {
+        self.log.announced(id, &change);
+        self.announce(id, change);
+    }
+
+    fn announce(&mut self, id: ReplicaId, change: Change) {
         if let Change::StartFailed { why } = &change {
-            warn!(replica = %id, why, "start failed");
-            self.status.start_failed(why);
+            self.status.start_failed(format!("{} did not start: {why}", self.log.replica(id)));
             let now = self.now();
             if let Some(planner) = self.planner.as_mut() {
                 planner.start_failed(now);
             }
-        } else {
-            info!(replica = %id, ?change, "announce");
         }
         self.fleet.announce(id, change);
     }
 
     fn record(&self, decision: &ScaleDecision) {
         if self.status.record(decision) {
-            let ScaleDecision { demand, queued, current, needed, target: replicas, reason, .. } = decision;
-            info!(replicas, %reason, current, needed, demand, queued, "decision");
+            self.log.decided(decision);
         }
     }
 
@@ -329,14 +342,14 @@ impl Control {
             Shutdown::Stop { .. } | Shutdown::Keep => {
                 let calls = async { while self.calls.join_next().await.is_some() {} };
                 if timeout(CALLS_LIMIT, calls).await.is_err() {
-                    warn!(limit = ?CALLS_LIMIT, "provider calls under way at the end are left to themselves");
+                    self.log.left_busy(CALLS_LIMIT);
                 }
                 self.calls.detach_all();
                 return Vec::new();
             }
         };
         if timeout(within, self.stop_all()).await.is_err() {
-            warn!(left = ?self.book.ids(), ?within, "not every replica could be stopped in time");
+            self.log.left(&self.book.ids(), within);
         }
         self.calls.detach_all();
         self.book.ids()

@@ -18,6 +18,11 @@ pub trait Fleet: Send + Sync {
     /// kept for the next call.
     fn pressed(&self) -> BoxFuture<'_, ()>;
 
+    /// What keeps a replica from being ready, for people; `None` where nothing is known.
+    fn trouble(&self, _id: ReplicaId) -> Option<String> {
+        None
+    }
+
     /// Tells the gateway what happened to a replica.
     fn announce(&self, id: ReplicaId, change: Change);
 }

@@ -48,8 +48,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why the fleet has the size that it has (E1). `Display` is the short form of `/status`; [`ScaleReason::as_str`]
-/// is the metric label.
+/// Why the fleet has the size that it has (E1). [`ScaleReason::as_str`] is its word, the `Display` of a
+/// [`ScaleDecision`] its sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum ScaleReason {
@@ -121,21 +121,6 @@ impl ScaleReason {
     }
 }
 
-impl fmt::Display for ScaleReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OnTheirWay { count } => write!(f, "{count} on their way"),
-            Self::Cooling { low_for, window } => {
-                write!(f, "cooling {} s of {} s", low_for.as_secs(), window.as_secs())
-            }
-            Self::BackingOff { failures, retry_in } => {
-                write!(f, "backing off after {failures} failed starts, next try in {} s", retry_in.as_secs())
-            }
-            other => f.write_str(other.as_str()),
-        }
-    }
-}
-
 /// One scaling evaluation (E1): what was seen, what was needed, what was decided and why not otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScaleDecision {
@@ -155,4 +140,94 @@ pub struct ScaleDecision {
     pub target: u32,
     /// Why.
     pub reason: ScaleReason,
+}
+
+/// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
+impl fmt::Display for ScaleDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { demand, needed, target, .. } = self;
+        let needs = match demand {
+            0 => "nothing is in flight".to_owned(),
+            1 => format!("1 in flight needs {needed}"),
+            _ => format!("{demand} in flight need {needed}"),
+        };
+        match &self.reason {
+            ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
+            ScaleReason::QueueWait => {
+                write!(
+                    f,
+                    "a request has waited {:.1} s, {} queued",
+                    self.oldest_wait.as_secs_f64(),
+                    self.queued
+                )
+            }
+            ScaleReason::FromZero => f.write_str("a request waits and no replica is ready"),
+            ScaleReason::BelowMin => write!(f, "min is {target}"),
+            ScaleReason::AtMax => write!(f, "{needs}, but max is {target}"),
+            ScaleReason::AtMin => write!(f, "{needs}, but min is {target}"),
+            ScaleReason::OnTheirWay { count: 1 } => f.write_str("1 is on its way"),
+            ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
+            ScaleReason::Cooling { low_for, window } => {
+                write!(f, "{needs}, cooling {} s of {} s", low_for.as_secs(), window.as_secs())
+            }
+            ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
+            ScaleReason::Idle => f.write_str("nothing was in flight for the whole window"),
+            ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
+            ScaleReason::BackingOff { failures, retry_in } => {
+                let starts = if *failures == 1 { "start" } else { "starts in a row" };
+                write!(f, "{failures} failed {starts}, next try in {} s", retry_in.as_secs_f64().ceil())
+            }
+            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
+            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            demand,
+            queued: 3,
+            oldest_wait: Duration::from_millis(1234),
+            current: 1,
+            needed,
+            target,
+            reason,
+        };
+        decision.to_string()
+    }
+
+    #[test]
+    fn e1_reasons_are_told_with_their_numbers() {
+        let (low_for, window) = (Duration::from_secs(12), Duration::from_secs(30));
+        let retry_in = Duration::from_millis(8900);
+        for (text, expected) in [
+            (said(0, 0, 0, ScaleReason::Steady), "nothing is in flight"),
+            (said(1, 1, 1, ScaleReason::Steady), "1 in flight needs 1"),
+            (said(40, 2, 2, ScaleReason::Demand), "40 in flight need 2"),
+            (said(4, 1, 2, ScaleReason::QueueWait), "a request has waited 1.2 s, 3 queued"),
+            (said(160, 5, 4, ScaleReason::AtMax), "160 in flight need 5, but max is 4"),
+            (said(0, 0, 1, ScaleReason::AtMin), "nothing is in flight, but min is 1"),
+            (said(1, 1, 1, ScaleReason::OnTheirWay { count: 1 }), "1 is on its way"),
+            (said(1, 1, 3, ScaleReason::OnTheirWay { count: 2 }), "2 are on their way"),
+            (
+                said(1, 1, 2, ScaleReason::Cooling { low_for, window }),
+                "1 in flight needs 1, cooling 12 s of 30 s",
+            ),
+            (
+                said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }),
+                "1 failed start, next try in 9 s",
+            ),
+            (
+                said(1, 1, 1, ScaleReason::BackingOff { failures: 3, retry_in }),
+                "3 failed starts in a row, next try in 9 s",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
+    }
 }

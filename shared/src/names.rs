@@ -10,6 +10,8 @@ pub mod header {
     pub const ROUTE: &str = "x-tidegate-route";
     /// Milliseconds after which a refused client should come again; read by the OpenAI SDKs.
     pub const RETRY_AFTER_MS: &str = "retry-after-ms";
+    /// How often a client has tried this request before; sent by the OpenAI SDKs.
+    pub const RETRY_COUNT: &str = "x-stainless-retry-count";
     /// Headers that name a conversation, in order of precedence (R1).
     pub const CONVERSATION: [&str; 2] = ["x-conversation-id", "x-session-id"];
 }

@@ -4,6 +4,8 @@
 //! reported case (`c_142_…`) that they prove.
 
 #[cfg(test)]
+mod admin;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod http;

@@ -162,6 +162,21 @@ async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
 }
 
 #[tokio::test]
+async fn c_087_an_answer_that_ends_by_close_inside_an_event_is_cut_for_the_client() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    let torn = format!("data: {}\n\ndata: {{\"choices\":[{{\"delta\":", delta("a"));
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    for (body, whole) in [(torn.clone(), false), (torn + "1}]}\n", false), (": ping\n".into(), true)] {
+        let script = Script::new().raw(head).raw(body.clone()).close();
+        stub.on_work(move |_| script.clone());
+        assert_eq!(streamed(&gateway).await, (body, whole));
+    }
+    gateway.assert_idle().await;
+    gateway.until_metric(metric::UPSTREAM_ERRORS, &[("deployment", "chat")], 2.0).await;
+}
+
+#[tokio::test]
 async fn c_087_a_sized_answer_that_is_cut_is_cut_for_the_client() {
     let gate = Gate::closed();
     let script = Script::new()

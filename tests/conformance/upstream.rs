@@ -82,6 +82,34 @@ async fn h4_a_replica_that_sends_nothing_gets_504() {
     gateway.assert_idle().await;
 }
 
+/// The status of the only request in the access log, which the metrics must tell too.
+async fn counted(gateway: &Gateway) -> u64 {
+    let status = gateway.access_line("the request's line", |line| line["status"].as_u64()).await;
+    gateway.until_metric(metric::REQUESTS, &[("status", &status.to_string())], 1.0).await;
+    status
+}
+
+#[tokio::test]
+async fn h4_what_the_gateway_answers_for_a_replica_is_logged_and_counted_as_it_is() {
+    let silent = Stub::with(|_| Script::new().stall()).await;
+    let config = Config::of(Deployment::chat([&silent])).set("limits.first_byte", "200ms");
+    let gateway = Gateway::start(config).await;
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "hi")).await.status, 504);
+    assert_eq!(counted(&gateway).await, 504);
+
+    let broken = Stub::with(|_| Script::new().raw("no HTTP at all\r\n\r\n").close()).await;
+    let gateway = serve(&[&broken]).await;
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "hi")).await.status, 502);
+    assert_eq!(counted(&gateway).await, 502);
+
+    let dead = Stub::start().await;
+    let deployment = Deployment::chat([&dead]).set("queue.headroom", "200ms");
+    let gateway = Gateway::start(Config::of(deployment)).await;
+    dead.kill().await;
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "hi")).await.status, 503);
+    assert_eq!(counted(&gateway).await, 503);
+}
+
 #[tokio::test]
 async fn a_kept_connection_that_the_replica_closed_is_no_error() {
     let stub = Stub::with(|request| reply(request).close()).await;

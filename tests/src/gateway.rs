@@ -17,6 +17,7 @@ use tokio::process::{Child, Command};
 use crate::client::{Client, Stream};
 use crate::config::Config;
 use crate::deadline::{eventually, within};
+use crate::leftovers::{self, MARK};
 use crate::metrics::Metrics;
 
 /// Lines that a process printed so far.
@@ -202,9 +203,24 @@ impl Gateway {
         self.dir.path()
     }
 
+    /// The number of its process; `None` once it has ended and was waited for.
+    pub fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+    }
+
     /// Asks it to end (SIGTERM).
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// Asks it to end as a terminal does (SIGINT).
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    /// Asks it to end as a terminal does (SIGHUP).
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
     }
 
     /// Kills it (SIGKILL).
@@ -213,8 +229,20 @@ impl Gateway {
     }
 
     fn signal(&self, signal: Signal) {
-        let id = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        kill_process(id.expect("it runs"), signal).expect("signal");
+        kill_process(self.pid().expect("it runs"), signal).expect("signal");
+    }
+
+    /// Asks it to end, and waits until it and everything that it started has ended (C-005).
+    pub async fn leaves_nothing(mut self) {
+        self.terminate();
+        let status = self.ended().await;
+        assert!(status.success(), "it ends in peace: {status}\n{}", self.log());
+        leftovers::none_left(self.dir.path()).await;
+    }
+
+    /// The base URL for OpenAI's SDKs.
+    pub fn base_url(&self) -> String {
+        format!("http://{}/v1", self.address)
     }
 
     /// Waits until it has ended.
@@ -227,6 +255,9 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the gateway printed:\n{}{}", text(&self.out), text(&self.err));
+            // Engines outlive a gateway that is killed, as they should; a test that failed must not leave them.
+            let _ = self.child.start_kill();
+            leftovers::sweep(self.dir.path());
         }
     }
 }
@@ -261,6 +292,7 @@ async fn spawn(dir: &Path, out: &Lines, err: &Lines) -> Child {
     let mut child = Command::new(program)
         .args(["serve", "--config", "tidegate.toml"])
         .current_dir(dir)
+        .env(MARK, dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -10,32 +10,35 @@
 
 use std::sync::Arc;
 
-use tidegate_shared::decision::Refusal;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::replica::{EngineReport, Phase, ReplicaFacts};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
 mod change;
 mod place;
+mod replicas;
 mod verdict;
+mod wait;
 
 pub use verdict::{Change, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
-use crate::promise::Promises;
+use crate::estimate::Estimate;
+pub use crate::estimate::Spent;
+use crate::prefixes::Prefixes;
+use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::replicas::Replicas;
 use crate::route::{LeastLoad, Policy, Turn};
+use replicas::Replicas;
 
-/// Failed starts in a row from which waiters are told instead of held.
-const START_FAILURES_TOLD: u32 = 2;
-/// What a refused client is told at least and at most (Q2).
-const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+/// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
+/// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
+const MORE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug)]
@@ -43,7 +46,9 @@ pub struct Dispatcher {
     limits: Limits,
     /// Whether a replica can be started when there is none.
     startable: bool,
-    replicas: Replicas<Turn>,
+    replicas: Replicas,
+    prefixes: Prefixes,
+    estimate: Estimate,
     conversations: Conversations,
     queue: Queue,
     drain: Drain,
@@ -65,9 +70,11 @@ impl Dispatcher {
     pub fn new(limits: Limits, startable: bool, now: Instant) -> Self {
         Self {
             conversations: Conversations::new(limits.conversations, limits.conversation_idle),
+            replicas: Replicas::new(limits.concurrency),
+            prefixes: Prefixes::new(limits.conversations),
+            estimate: Estimate::default(),
             limits,
             startable,
-            replicas: Replicas::default(),
             queue: Queue::default(),
             drain: Drain::default(),
             promises: Promises::default(),
@@ -84,8 +91,8 @@ impl Dispatcher {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
-        let kept = self.promises.redeem(now, facts.fingerprint);
-        self.admit(now, facts, &[], kept.unwrap_or(now), kept.is_some())
+        let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
+        self.admit(now, facts, &[], kept.unwrap_or(Kept::new(now)), kept.is_some())
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
@@ -97,19 +104,35 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        self.admit(now, facts, tried, arrived, true)
+        self.admit(now, facts, tried, Kept::new(arrived), true)
     }
 
-    /// A request ended, however it did; its place is free at once (Q5).
-    pub fn end(&mut self, now: Instant, lease: Lease) {
-        if let Some(replica) = self.replicas.get_mut(lease.replica) {
-            replica.in_flight = replica.in_flight.saturating_sub(1);
-            replica.load = Tokens(replica.load.0.saturating_sub(lease.load.0));
-            if replica.phase == Phase::Ready {
-                self.drain.ended(now);
-            }
-            self.pressed |= replica.phase == Phase::Draining && replica.in_flight == 0;
-        }
+    /// An answer turns out longer than was reserved for it (R8).
+    pub fn grow(&mut self, now: Instant, lease: &mut Lease, more: Tokens) {
+        let charge = &mut lease.charge;
+        self.replicas.account(now, lease.replica, |replica| replica.ledger.grow(charge, more));
+    }
+
+    /// A request ended, however it did; its place is free at once (Q5). `spent` is what its replica said of it.
+    pub fn end(&mut self, now: Instant, lease: Lease, spent: &Spent) {
+        self.drain.ended(now);
+        self.estimate.learn(&lease.facts, spent);
+        let idle = self.replicas.account(now, lease.replica, |replica| {
+            replica.ledger.release(&lease.charge);
+            replica.phase == Phase::Draining && replica.ledger.in_flight() == 0
+        });
+        self.pressed |= idle.unwrap_or(false);
+        self.pump(now);
+    }
+
+    /// A replica's engine is asked for its figures now (G2).
+    pub fn ask(&mut self, now: Instant, id: ReplicaId) {
+        self.replicas.account(now, id, |replica| replica.ledger.ask(now));
+    }
+
+    /// It answered.
+    pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
+        self.replicas.account(now, id, |replica| replica.ledger.report(report));
         self.pump(now);
     }
 
@@ -135,20 +158,21 @@ impl Dispatcher {
 
     /// Time passed: whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
-        while let Some((since, ticket)) = self.queue.oldest() {
+        while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
                 break;
             }
+            let before = self.queue.before(ticket);
             let Some(waiter) = self.queue.leave(ticket) else { break };
-            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), reason);
+            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), before, reason);
             self.woken.push((ticket, Err(rejection)));
         }
     }
 
     /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
     pub fn deadline(&self) -> Instant {
-        self.queue.oldest().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+        self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -173,7 +197,7 @@ impl Dispatcher {
                 phase: replica.phase,
                 since: replica.since,
                 capacity: replica.capacity,
-                in_flight: replica.in_flight,
+                in_flight: replica.ledger.in_flight(),
                 conversations: self.conversations.at(replica.id),
             })
             .collect();
@@ -181,14 +205,19 @@ impl Dispatcher {
             at: now,
             in_flight: replicas.iter().map(|replica| replica.in_flight).sum(),
             queued: self.queue.len(),
-            oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |(since, _)| now.since(since)),
+            oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
             replicas,
         }
     }
 
     /// Tokens in progress on a replica; zero for one that is not known.
-    pub fn load(&self, id: ReplicaId) -> Tokens {
-        self.replicas.get(id).map_or(Tokens(0), |replica| replica.load)
+    pub fn load(&self, now: Instant, id: ReplicaId) -> Tokens {
+        self.replicas.get(id).map_or(Tokens(0), |replica| replica.ledger.load(now))
+    }
+
+    /// Requests that a replica works on at most (Q1); 0 for one that is not known.
+    pub fn limit(&self, id: ReplicaId) -> u32 {
+        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica))
     }
 
     /// Conversations remembered (R7).
@@ -206,71 +235,19 @@ impl Dispatcher {
         now: Instant,
         facts: &Arc<RequestFacts>,
         tried: &[ReplicaId],
-        arrived: Instant,
+        kept: Kept,
         promised: bool,
     ) -> Verdict {
         if let Some(lease) = self.take(now, facts, tried) {
             return Verdict::Forward(lease);
         }
         if let Some(reason) = self.closed(now, facts, promised) {
-            return Verdict::Reject(self.refuse(now, facts, arrived, reason));
+            return Verdict::Reject(self.refuse(now, facts, kept.arrived, self.queue.len(), reason));
         }
         self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
-        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now };
-        Verdict::Wait(self.queue.enter(arrived, waiter))
-    }
-
-    /// Why the line is closed to this request, if it is.
-    fn closed(&self, now: Instant, facts: &RequestFacts, promised: bool) -> Option<Refusal> {
-        if self.replicas.iter().next().is_none() && !self.startable {
-            return Some(Refusal::NoReplica);
-        }
-        if self.queue.len() >= self.limits.queue_requests {
-            return Some(Refusal::QueueFull);
-        }
-        if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
-            return Some(Refusal::QueueBytes);
-        }
-        if self.replicas.ready() == 0 || promised {
-            return None;
-        }
-        let ahead = self.queue.len().saturating_add(self.promises.outstanding());
-        let wait = self.wait_for(now, ahead.saturating_add(1))?;
-        (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
-    }
-
-    /// How long until a request with `places` before and including it can start: the sooner of the measured drain and
-    /// the expected readiness of a replica on its way. `None` while neither is known.
-    fn wait_for(&self, now: Instant, places: u32) -> Option<Duration> {
-        let drained = (self.replicas.ready() > 0).then(|| self.drain.time_for(now, places)).flatten();
-        let started = self.start_took.and_then(|took| {
-            let coming = self.replicas.iter().filter(|replica| replica.is_on_its_way());
-            coming.map(|replica| (replica.ordered + took).since(now)).min()
-        });
-        [drained, started].into_iter().flatten().min()
-    }
-
-    /// Makes a refusal and the promise that goes with it.
-    fn refuse(&mut self, now: Instant, facts: &RequestFacts, arrived: Instant, reason: Refusal) -> Rejection {
-        let ahead = self.queue.len().saturating_add(self.promises.outstanding());
-        let wait = self.wait_for(now, ahead.saturating_add(1)).unwrap_or(self.limits.headroom);
-        let retry_after = wait.clamp(RETRY_AFTER.0, RETRY_AFTER.1);
-        self.promises.make(facts.fingerprint, arrived, now + retry_after);
-        Rejection { reason, retry_after }
-    }
-
-    /// Until when somebody who waits since `since` may wait, and what he is told then.
-    fn patience(&self, since: Instant) -> (Instant, Refusal) {
-        let cold = since.max(self.cold_since);
-        if self.replicas.ready() > 0 {
-            (since.max(self.warm_since) + self.limits.headroom, Refusal::WaitedTooLong)
-        } else if !self.startable {
-            (cold + self.limits.headroom, Refusal::NoReplica)
-        } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {
-            (since + self.limits.headroom, Refusal::StartFailed)
-        } else {
-            (cold + self.limits.cold_start, Refusal::ColdStartTooLong)
-        }
+        let extra = kept.away.min(MORE_PATIENCE);
+        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now, extra };
+        Verdict::Wait(self.queue.enter(kept.arrived, waiter))
     }
 
     /// Lets whoever may go leave the line, first come first.

@@ -1,43 +1,83 @@
-//! How fast places become free (Q2): completions per second, measured, and what that means for whoever waits.
-
-use std::collections::VecDeque;
+//! How fast places become free (Q2): measured on places in use, and what that means for whoever waits.
+//!
+//! The measure is completions per second of a place that is in use. So idle time says nothing (a quiet hour is not
+//! a slow one), a fleet that grows or shrinks is as fast as its places at once, and when nothing ends any more the
+//! estimate grows. It knows no replica: its caller says how many places there are.
 
 use tidegate_shared::time::{Duration, Instant};
 
-const REMEMBERED: usize = 64;
-const WINDOW: Duration = Duration::from_secs(60);
+/// Completions that an epoch has at least.
+const EPOCH: u64 = 32;
 
-/// Remembers the last completions, at most 64 and none older than a minute.
+/// Place-time in use, in microseconds, and the requests that ended in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    used: u64,
+    ended: u64,
+}
+
+/// Remembers this epoch and the one before. An epoch spans at least twice as many completions as requests ran at a
+/// time, so that a batch that ends all at once is weighed with the time that it took.
 #[derive(Debug, Default)]
 pub struct Drain {
-    ended: VecDeque<Instant>,
+    before: Epoch,
+    current: Epoch,
+    running: u64,
+    most_running: u64,
+    at: Instant,
 }
 
 impl Drain {
-    /// A request ended and its place is free.
-    pub fn ended(&mut self, now: Instant) {
-        if self.ended.len() == REMEMBERED {
-            self.ended.pop_front();
-        }
-        self.ended.push_back(now);
+    /// A request takes a place.
+    pub fn began(&mut self, now: Instant) {
+        self.pass(now);
+        self.running += 1;
+        self.most_running = self.most_running.max(self.running);
     }
 
-    /// How long until `places` more places become free at the measured rate; `None` while too little is known (fewer
-    /// than two completions within the last minute).
-    pub fn time_for(&self, now: Instant, places: u32) -> Option<Duration> {
-        let recent = self.ended.iter().filter(|ended| now.since(**ended) <= WINDOW);
-        let (mut count, mut first) = (0u64, None);
-        for ended in recent {
-            first.get_or_insert(*ended);
-            count += 1;
+    /// A request ended, however it did, and its place is free.
+    pub fn ended(&mut self, now: Instant) {
+        self.pass(now);
+        self.running = self.running.saturating_sub(1);
+        self.current.ended += 1;
+        if self.current.ended >= EPOCH.max(2 * self.most_running) {
+            self.before = std::mem::take(&mut self.current);
+            self.most_running = self.running;
         }
-        let first = first?;
-        if count < 2 {
+    }
+
+    /// How long until `count` more requests have ended on `places` places in use; `None` while fewer than two have
+    /// ever ended, and without places.
+    pub fn time_for(&self, now: Instant, count: u64, places: u64) -> Option<Duration> {
+        let ended = self.before.ended + self.current.ended;
+        if ended < 2 || places == 0 {
             return None;
         }
-        // Up to now, not up to the last completion: when nothing ends any more, the estimate grows.
-        let span = u64::try_from(now.since(first).as_micros()).unwrap_or(u64::MAX).max(1);
-        Some(Duration::from_micros(span.saturating_mul(u64::from(places)) / count))
+        let used = self.before.used.saturating_add(self.used(now));
+        let micros = u128::from(used) * u128::from(count) / (u128::from(ended) * u128::from(places));
+        Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+    }
+
+    /// The same by guess, while no more than one request has ever ended: those that run are in the middle of what they
+    /// take. `None` while nothing runs.
+    pub fn guess_for(&self, now: Instant, count: u64, places: u64) -> Option<Duration> {
+        if self.running == 0 || places == 0 {
+            return None;
+        }
+        let each = u128::from(self.used(now)) * 2 / u128::from(self.running);
+        let micros = each * u128::from(count) / u128::from(places);
+        Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+    }
+
+    fn pass(&mut self, now: Instant) {
+        self.current.used = self.used(now);
+        self.at = self.at.max(now);
+    }
+
+    /// Place-time of the current epoch up to `now`.
+    fn used(&self, now: Instant) -> u64 {
+        let passed = u64::try_from(now.since(self.at).as_micros()).unwrap_or(u64::MAX);
+        self.current.used.saturating_add(passed.saturating_mul(self.running))
     }
 }
 
@@ -49,21 +89,74 @@ mod tests {
         Instant::from_micros(ms * 1000)
     }
 
-    #[test]
-    fn q2_ten_a_second_means_a_second_for_ten() {
+    /// A drain that saw `places` places in use for so many requests each, `length` milliseconds long; and the time.
+    fn seen(places: u64, rounds: u64, length: u64) -> (Drain, u64) {
         let mut drain = Drain::default();
-        assert_eq!(drain.time_for(at(0), 1), None);
-        (1..=20).for_each(|i| drain.ended(at(i * 100)));
-        assert_eq!(drain.time_for(at(2100), 10), Some(Duration::from_secs(1)));
+        for round in 0..rounds {
+            (0..places).for_each(|_| drain.began(at(round * length)));
+            (0..places).for_each(|_| drain.ended(at((round + 1) * length)));
+        }
+        (drain, rounds * length)
+    }
+
+    #[test]
+    fn q2_ten_places_of_a_second_each_mean_a_second_for_ten() {
+        assert_eq!(Drain::default().time_for(at(0), 1, 1), None);
+        let (drain, now) = seen(10, 3, 1000);
+        assert_eq!(drain.time_for(at(now), 10, 10), Some(Duration::from_secs(1)));
+        assert_eq!(
+            drain.time_for(at(now), 10, 20),
+            Some(Duration::from_millis(500)),
+            "a fleet twice the size"
+        );
+        assert_eq!(drain.time_for(at(now), 10, 0), None);
+    }
+
+    #[test]
+    fn q2_a_batch_that_ends_at_once_is_no_faster_than_its_requests() {
+        for places in [1, 7, 64, 500] {
+            for rounds in 2..9 {
+                let (drain, now) = seen(places, rounds, 4000);
+                assert_eq!(
+                    drain.time_for(at(now), places, places),
+                    Some(Duration::from_secs(4)),
+                    "{places} x {rounds}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn q2_a_quiet_hour_is_not_a_slow_one() {
+        let (drain, now) = seen(4, 3, 500);
+        assert_eq!(drain.time_for(at(now + 3_600_000), 4, 4), Some(Duration::from_millis(500)));
     }
 
     #[test]
     fn q2_the_estimate_grows_when_nothing_ends_any_more() {
+        let (mut drain, now) = seen(4, 3, 500);
+        drain.began(at(now));
+        let soon = drain.time_for(at(now + 100), 1, 4);
+        let later = drain.time_for(at(now + 60_000), 1, 4);
+        assert!(later > soon.map(|soon| soon * 5), "{later:?} > 5 x {soon:?}");
+    }
+
+    #[test]
+    fn q2_before_anything_ended_those_that_run_are_in_the_middle_of_it() {
         let mut drain = Drain::default();
-        (1..=10).for_each(|i| drain.ended(at(i * 100)));
-        let soon = drain.time_for(at(1100), 1);
-        let later = drain.time_for(at(30_000), 1);
-        assert!(later > soon, "{later:?} > {soon:?}");
-        assert_eq!(drain.time_for(at(120_000), 1), None, "what is older than a minute says nothing");
+        assert_eq!(drain.guess_for(at(0), 1, 1), None);
+        (0..4).for_each(|_| drain.began(at(0)));
+        assert_eq!(drain.time_for(at(2000), 8, 4), None, "nothing is measured");
+        assert_eq!(drain.guess_for(at(2000), 8, 4), Some(Duration::from_secs(8)));
+    }
+
+    #[test]
+    fn q2_what_was_long_ago_is_forgotten() {
+        let (mut drain, now) = seen(4, 30, 500);
+        for n in 0..200 {
+            drain.began(at(now + n * 100));
+            drain.ended(at(now + (n + 1) * 100));
+        }
+        assert_eq!(drain.time_for(at(now + 20_000), 1, 1), Some(Duration::from_millis(100)));
     }
 }

@@ -2,87 +2,117 @@
 //!
 //! Clients that are refused at the same moment are told different times, one behind the other, so that they do not
 //! come back together; and one that comes back when told is known by its fingerprint and stands where it would have
-//! stood when it first came. A promise that nobody redeems lapses.
+//! stood when it first came. A promise that nobody redeems lapses; how often that happens tells how many of the open
+//! ones to reckon with, for some clients never come back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_shared::time::{Duration, Instant};
 
 /// How long after its time a promise is kept.
 const GRACE: Duration = Duration::from_secs(5);
-/// Promises kept; the oldest lapse first.
+/// Promises kept; those due first lapse first.
 const MAX: usize = 16_384;
+/// Promises that the share of kept ones is learnt from, roughly; and how many are taken for kept at the start.
+const LEARNT: u32 = 256;
+const TRUSTED: u32 = 8;
 
-#[derive(Clone, Copy, Debug)]
-struct Promise {
-    arrived: Instant,
-    due: Instant,
-    serial: u64,
+/// Fingerprint, time, serial: in order of time among those who ask the same.
+type Key = (u64, Instant, u64);
+
+/// A promise that was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// When the client first came.
+    pub arrived: Instant,
+    /// How long it stayed away, from its first arrival to the time that it was told last.
+    pub away: Duration,
+}
+
+impl Kept {
+    /// For a client that was promised nothing.
+    pub fn new(arrived: Instant) -> Self {
+        Self { arrived, away: Duration::ZERO }
+    }
 }
 
 /// The open promises.
 #[derive(Debug, Default)]
 pub struct Promises {
-    open: BTreeMap<u64, Vec<Promise>>,
-    /// In order of making: fingerprint and serial.
-    made: VecDeque<(u64, u64)>,
-    count: u32,
+    /// When each client first came.
+    open: BTreeMap<Key, Instant>,
+    by_due: BTreeSet<(Instant, Key)>,
     serial: u64,
+    /// Promises that were kept and that lapsed, of late.
+    kept: u32,
+    lapsed: u32,
 }
 
 impl Promises {
-    /// Clients that were told to come back and have not come yet.
-    pub fn outstanding(&self) -> u32 {
-        self.count
+    /// Clients that were told to come back and can be expected to.
+    pub fn expected(&self) -> u32 {
+        let open = u64::try_from(self.by_due.len()).unwrap_or(u64::MAX);
+        let kept = u64::from(self.kept + TRUSTED);
+        let expected = open * kept / (kept + u64::from(self.lapsed));
+        u32::try_from(expected).unwrap_or(u32::MAX)
     }
 
     /// The client with `fingerprint`, first seen at `arrived`, was told to come back at `due`.
     pub fn make(&mut self, fingerprint: u64, arrived: Instant, due: Instant) {
-        self.open.entry(fingerprint).or_default().push(Promise { arrived, due, serial: self.serial });
-        self.made.push_back((fingerprint, self.serial));
-        self.serial += 1;
-        self.count += 1;
-        if self.made.len() > MAX {
-            self.drop_oldest();
+        if self.by_due.len() >= MAX {
+            self.drop_first();
         }
+        let key = (fingerprint, due, self.serial);
+        self.open.insert(key, arrived);
+        self.by_due.insert((due, key));
+        self.serial += 1;
     }
 
-    /// A request came. When it keeps an appointment (not before its time; a tenth early is on time), the answer is when
-    /// the client first came. A client that comes too early is a new one.
-    pub fn redeem(&mut self, now: Instant, fingerprint: u64) -> Option<Instant> {
+    /// A request came: does it keep an appointment? A client that comes too early is a new one; but a tenth early is on
+    /// time, where nobody else who asks the same was told to come. `retry` is what the client says, if it says anything:
+    /// one that is new takes nobody's place, and one that is early has forfeited its own.
+    pub fn redeem(&mut self, now: Instant, fingerprint: u64, retry: Option<bool>) -> Option<Kept> {
         self.lapse(now);
-        let kept = self.open.get_mut(&fingerprint)?;
-        let at = kept.iter().position(|promise| {
-            let early = promise.due.since(promise.arrived) / 10;
-            promise.due - early <= now
-        })?;
-        let promise = kept.remove(at);
-        if kept.is_empty() {
-            self.open.remove(&fingerprint);
+        if retry == Some(false) {
+            return None;
         }
-        self.count -= 1;
-        Some(promise.arrived)
+        let all = (fingerprint, Instant::ZERO, 0)..=(fingerprint, Instant::NEVER, u64::MAX);
+        let mut same = self.open.range(all);
+        let (key, arrived) = same.next().map(|(key, arrived)| (*key, *arrived))?;
+        let (_, due, _) = key;
+        let away = due.since(arrived);
+        let alone = same.next().is_none();
+        let early = if alone { away / 10 } else { Duration::ZERO };
+        let on_time = now >= due - early;
+        if on_time || (alone && retry == Some(true)) {
+            self.open.remove(&key);
+            self.by_due.remove(&(due, key));
+        }
+        on_time.then(|| {
+            self.learn(true);
+            Kept { arrived, away }
+        })
     }
 
     /// Forgets promises whose time is long over.
     fn lapse(&mut self, now: Instant) {
-        while let Some(&(fingerprint, serial)) = self.made.front() {
-            let open = self.open.get(&fingerprint).and_then(|kept| kept.iter().find(|p| p.serial == serial));
-            match open {
-                Some(promise) if promise.due + GRACE > now => break,
-                _ => self.drop_oldest(),
-            }
+        while self.by_due.first().is_some_and(|(due, ..)| *due + GRACE <= now) {
+            self.drop_first();
+            self.learn(false);
         }
     }
 
-    fn drop_oldest(&mut self) {
-        let Some((fingerprint, serial)) = self.made.pop_front() else { return };
-        let Some(kept) = self.open.get_mut(&fingerprint) else { return };
-        let before = kept.len();
-        kept.retain(|promise| promise.serial != serial);
-        self.count -= u32::from(kept.len() < before);
-        if kept.is_empty() {
-            self.open.remove(&fingerprint);
+    fn learn(&mut self, kept: bool) {
+        *(if kept { &mut self.kept } else { &mut self.lapsed }) += 1;
+        if self.kept + self.lapsed >= LEARNT {
+            self.kept /= 2;
+            self.lapsed /= 2;
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some((_, key)) = self.by_due.pop_first() {
+            self.open.remove(&key);
         }
     }
 }
@@ -100,10 +130,12 @@ mod tests {
         let mut promises = Promises::default();
         promises.make(7, at(100), at(2100));
         promises.make(8, at(200), at(3100));
-        assert_eq!(promises.redeem(at(500), 7), None, "too early");
-        assert_eq!(promises.redeem(at(2100), 7), Some(at(100)));
-        assert_eq!(promises.redeem(at(2100), 7), None, "once");
-        assert_eq!(promises.outstanding(), 1);
+        assert_eq!(promises.redeem(at(500), 7, None), None, "too early");
+        let kept = Kept { arrived: at(100), away: Duration::from_secs(2) };
+        assert_eq!(promises.redeem(at(2100), 7, None), Some(kept));
+        assert_eq!(promises.redeem(at(2100), 7, None), None, "once");
+        assert_eq!(promises.expected(), 1);
+        assert!(promises.redeem(at(2850), 8, None).is_some(), "a tenth early is on time");
     }
 
     #[test]
@@ -111,19 +143,47 @@ mod tests {
         let mut promises = Promises::default();
         promises.make(7, at(0), at(1000));
         promises.make(7, at(1), at(2000));
-        assert_eq!(promises.redeem(at(1500), 7), Some(at(0)));
-        assert_eq!(promises.redeem(at(1500), 7), None);
-        assert_eq!(promises.redeem(at(2000), 7), Some(at(1)));
-        assert_eq!(promises.outstanding(), 0);
+        assert_eq!(promises.redeem(at(950), 7, None), None, "of several, whoever is early is somebody else");
+        let mut redeem = |now| promises.redeem(at(now), 7, None).map(|kept| kept.arrived);
+        assert_eq!(redeem(1500), Some(at(0)));
+        assert_eq!(redeem(1500), None);
+        assert_eq!(redeem(2000), Some(at(1)));
+        assert_eq!(promises.expected(), 0);
     }
 
     #[test]
     fn q2_promises_lapse_and_are_bounded() {
         let mut promises = Promises::default();
         (0..MAX as u64 + 10).for_each(|i| promises.make(i, at(0), at(1000)));
-        assert_eq!(promises.outstanding() as usize, MAX);
-        assert_eq!(promises.redeem(at(60_000), 1), None);
-        assert_eq!(promises.outstanding(), 0);
-        assert!(promises.open.is_empty() && promises.made.is_empty());
+        assert_eq!(promises.expected() as usize, MAX);
+        assert_eq!(promises.redeem(at(60_000), 1, None), None);
+        assert_eq!(promises.expected(), 0);
+        assert!(promises.open.is_empty() && promises.by_due.is_empty());
+    }
+
+    #[test]
+    fn q2_clients_that_never_come_back_are_not_reckoned_with() {
+        let mut promises = Promises::default();
+        for i in 0..100 {
+            promises.make(i, at(i * 100), at(i * 100 + 1000));
+            promises.redeem(at(i * 100), u64::MAX, None);
+        }
+        (100..200).for_each(|i| promises.make(i, at(10_000), at(11_000)));
+        promises.redeem(at(10_000), u64::MAX, None);
+        assert!(promises.expected() < 40, "{} of 160 or so, as none came so far", promises.expected());
+        (100..200).for_each(|i| assert!(promises.redeem(at(11_000), i, None).is_some()));
+        (200..300).for_each(|i| promises.make(i, at(20_000), at(21_000)));
+        assert!(promises.expected() > 50, "{} of 100, as most came of late", promises.expected());
+    }
+
+    #[test]
+    fn q2_a_client_that_says_that_it_is_new_or_not_is_believed() {
+        let mut promises = Promises::default();
+        promises.make(7, at(0), at(1000));
+        assert_eq!(promises.redeem(at(1000), 7, Some(false)), None, "somebody else who asks the same");
+        assert!(promises.redeem(at(1000), 7, Some(true)).is_some());
+        promises.make(7, at(0), at(70_000));
+        assert_eq!(promises.redeem(at(500), 7, Some(true)), None, "too early");
+        assert_eq!(promises.expected(), 0, "and not to be expected again");
     }
 }

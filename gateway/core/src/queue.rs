@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::request::RequestFacts;
-use tidegate_shared::time::Instant;
+use tidegate_shared::time::{Duration, Instant};
 
 /// A place in the line, in the order in which the requests first arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,8 +24,10 @@ pub struct Waiter {
     pub facts: Arc<RequestFacts>,
     /// Replicas that failed it already; it goes elsewhere if there is an elsewhere.
     pub tried: Vec<ReplicaId>,
-    /// Since when it waits this time: its limit counts from here.
+    /// Since when it waits this time.
     pub since: Instant,
+    /// How much longer than others it may wait.
+    pub extra: Duration,
 }
 
 impl TicketId {
@@ -40,6 +42,7 @@ impl TicketId {
 pub struct Queue {
     line: BTreeMap<TicketId, Waiter>,
     by_wait: BTreeSet<(Instant, TicketId)>,
+    by_patience: BTreeSet<(Instant, TicketId)>,
     bytes: u64,
     serial: u64,
 }
@@ -52,6 +55,7 @@ impl Queue {
         self.serial += 1;
         self.bytes += waiter.facts.body_bytes;
         self.by_wait.insert((waiter.since, id));
+        self.by_patience.insert((waiter.since + waiter.extra, id));
         self.line.insert(id, waiter);
         id
     }
@@ -60,6 +64,7 @@ impl Queue {
     pub fn leave(&mut self, id: TicketId) -> Option<Waiter> {
         let waiter = self.line.remove(&id)?;
         self.by_wait.remove(&(waiter.since, id));
+        self.by_patience.remove(&(waiter.since + waiter.extra, id));
         self.bytes -= waiter.facts.body_bytes;
         Some(waiter)
     }
@@ -85,8 +90,18 @@ impl Queue {
         self.line.range((behind, Bound::Unbounded)).next().map(|(id, waiter)| (*id, waiter))
     }
 
-    /// Who waits longest, and since when.
-    pub fn oldest(&self) -> Option<(Instant, TicketId)> {
-        self.by_wait.first().copied()
+    /// How many stand before `id` in the line. Takes time in proportion to the answer.
+    pub fn before(&self, id: TicketId) -> u32 {
+        u32::try_from(self.line.range(..id).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Since when the one that waits longest has waited.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.by_wait.first().map(|(since, _)| *since)
+    }
+
+    /// Whose limit ends first, and from when it counts.
+    pub fn least_patient(&self) -> Option<(Instant, TicketId)> {
+        self.by_patience.first().copied()
     }
 }

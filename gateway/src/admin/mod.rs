@@ -1,6 +1,8 @@
-//! The operator's side, on a port of its own: `/status`, `/metrics`, `/livez`. Gathers what others know; decides and
-//! changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
+//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`. Gathers what others
+//! know; decides and changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
 
+mod ask;
+mod page;
 pub mod status;
 
 use std::convert::Infallible;
@@ -9,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -25,6 +27,8 @@ use crate::clock::Clock;
 use crate::layer::read::Budget;
 use crate::pool::Pool;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
+use ask::{Ask, ask};
+use page::Page;
 use status::{DecisionStatus, DeploymentStatus, MOST_DECISIONS, ReplicaStatus, Status};
 
 /// How long a connection may be idle or take to send a request's head.
@@ -56,12 +60,13 @@ pub struct Admin {
     fleets: Vec<Fleet>,
     budget: Arc<Budget>,
     render: Render,
+    page: Page,
 }
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
     pub fn new(clock: Clock, fleets: Vec<Fleet>, budget: Arc<Budget>, render: Render) -> Arc<Self> {
-        Arc::new(Self { clock, fleets, budget, render })
+        Arc::new(Self { clock, fleets, budget, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
@@ -80,6 +85,7 @@ impl Admin {
             phase: facts.phase,
             age_s: seen.at.since(facts.since).as_secs_f64(),
             in_flight: facts.in_flight,
+            limit: known.limit,
             load_tokens: known.load.0,
             capacity: facts.capacity.units(),
             conversations: facts.conversations,
@@ -123,36 +129,32 @@ impl Admin {
             });
         }
         meter::buffered(self.budget.used());
-        self.render.run_upkeep();
         self.render.render()
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let (kind, body) = match request.uri().path() {
-            "/status" => ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into()),
-            "/metrics" => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
-            "/livez" => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
-            _ => {
-                let text = "not found; there are /status, /metrics and /livez\n";
-                return plain(StatusCode::NOT_FOUND, text);
-            }
+        let asked = match ask(request) {
+            Ok(asked) => asked,
+            Err(refusal) => return refusal.response().map(Full::new),
         };
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "allowed are GET and HEAD\n");
-            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return refused;
-        }
+        let (kind, body) = match asked {
+            Ask::Page => ("text/html; charset=utf-8", self.page.html()),
+            Ask::Status => {
+                ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into())
+            }
+            Ask::Metrics => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
+            Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
+        };
         let mut response = Response::new(Full::new(body));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if asked == Ask::Page {
+            self.page.protect(headers);
+        }
         response
     }
-}
-
-fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }
 
 /// Serves the operator's side for ever.
@@ -160,7 +162,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "the admin port cannot be served");
+            tracing::error!("the admin port cannot be served: {error}");
             return;
         }
     };
@@ -168,7 +170,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection on the admin port");
+                tracing::warn!("cannot accept a connection on the admin port: {error}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

@@ -68,6 +68,9 @@ pub struct ReplicaStatus {
     pub age_s: f64,
     /// Requests that it works on.
     pub in_flight: u32,
+    /// Requests that it works on at most (Q1); 0 where the gateway does not tell.
+    #[serde(default)]
+    pub limit: u32,
     /// Tokens that these requests hold, estimated (R8).
     pub load_tokens: u64,
     /// Its size in units of its offer (R3).
@@ -115,7 +118,7 @@ impl DecisionStatus {
             needed: decision.needed,
             target: decision.target,
             reason: decision.reason.as_str().to_owned(),
-            text: decision.reason.to_string(),
+            text: decision.to_string(),
         }
     }
 }
@@ -142,6 +145,9 @@ mod tests {
         let told = DecisionStatus::new(&decision, Instant::ZERO + second * 5);
         assert_eq!((told.age_s, told.oldest_wait_s), (4.0, 0.5));
         assert_eq!((told.demand, told.queued, told.current, told.needed, told.target), (3, 1, 2, 1, 2));
-        assert_eq!((told.reason.as_str(), told.text.as_str()), ("cooling", "cooling 12 s of 30 s"));
+        assert_eq!(
+            (told.reason.as_str(), told.text.as_str()),
+            ("cooling", "3 in flight need 1, cooling 12 s of 30 s")
+        );
     }
 }

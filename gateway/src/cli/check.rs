@@ -1,4 +1,5 @@
-//! `tidegate check`: tells every fault of a configuration, or what it would run.
+//! `tidegate check`: tells every fault of a configuration, or what it would run. `tidegate example`: prints one to
+//! begin with.
 //!
 //! Each fault is one line that editors and grep understand: `file:line: path = value: rule`. On a terminal the line
 //! of the file follows, with the place marked. Starts nothing and opens no port.
@@ -16,6 +17,7 @@ use super::style::{Style, Tint, clean};
 
 /// Checks the file at `path`.
 pub(super) fn run(path: &Path) -> Result<(), CliError> {
+    find(path)?;
     let stdout = io::stdout();
     let style = Style::of(&stdout);
     let mut out = stdout.lock();
@@ -32,6 +34,7 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
 
 /// Reads the file for a command that needs it whole; its faults are printed to standard error.
 pub(super) fn load(path: &Path) -> Result<Config, CliError> {
+    find(path)?;
     Config::load(path).map_err(|error| {
         let stderr = io::stderr();
         let style = Style::of(&stderr);
@@ -39,6 +42,22 @@ pub(super) fn load(path: &Path) -> Result<Config, CliError> {
         let _ = stderr.lock().write_all(faults(&error, style).as_bytes());
         CliError::Faults(error.summary())
     })
+}
+
+/// Prints the example, which holds every setting and changes none.
+pub(super) fn example() -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(Config::EXAMPLE.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Whoever has no file yet is told how to get one.
+fn find(path: &Path) -> Result<(), CliError> {
+    match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CliError::NoFile(path.to_owned())),
+        // Other troubles are told by the one who reads it.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Every fault: one line each, and on a terminal an excerpt below it.
@@ -162,14 +181,14 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
   5 | max = 99 # many
     |       ^^
 ";
-        let style = Style { terminal: true, colour: false };
+        let style = Style { terminal: true, ..Style::PLAIN };
         assert_eq!(faults(&error(FAULTY), style), expected);
     }
 
     #[test]
     fn the_mark_is_under_the_value_of_its_key() {
         let error = error("limits = { body = \"1MiB\", connect = 1 }\ndeployment = 3\n");
-        let text = faults(&error, Style { terminal: true, colour: false });
+        let text = faults(&error, Style { terminal: true, ..Style::PLAIN });
         let expected =
             "  1 | limits = { body = \"1MiB\", connect = 1 }\n    |                                     ^\n";
         assert!(text.contains(expected), "{text}");

@@ -24,24 +24,37 @@ use status::StatusError;
 
 /// A Rust ingress for fleets of LLM engines: routes OpenAI requests to replicas and sizes the fleet.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, arg_required_else_help = true)]
+#[command(name = "tidegate", version, arg_required_else_help = true, after_help = START)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+const START: &str = "\
+Start here:
+  tidegate quickstart                 a real model, nothing to configure
+  tidegate example > tidegate.toml    a configuration with every setting, to be changed
+  tidegate serve                      the gateway, by ./tidegate.toml";
+
+const SERVE: &str = "\
+SIGTERM or Ctrl-C: no new request is taken, running ones are finished, replicas are stopped. A second one ends it \
+at once. Replicas that a crash leaves behind are taken over by the next start.";
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check a configuration file and tell all its faults.
-    Check(ConfigArgs),
     /// Run a real model at once: no configuration, no GPU, nothing installed but Python 3.
     Quickstart(quickstart::QuickstartArgs),
+    /// Print a configuration file with every setting and its default.
+    Example,
+    /// Check a configuration file and tell all its faults.
+    Check(ConfigArgs),
     /// Run the gateway.
+    #[command(after_help = SERVE)]
     Serve(ConfigArgs),
-    /// Run the stand-in engine: no model, real time, for tests and demos.
-    Engine(EngineArgs),
     /// Show deployments, replicas and scaling decisions of a running gateway.
     Status(status::StatusArgs),
+    /// Run the stand-in engine: no model, real time, for tests and demos.
+    Engine(EngineArgs),
 }
 
 /// Which configuration a command works with.
@@ -58,6 +71,12 @@ enum CliError {
     /// The faults are printed already; this counts them.
     #[error("{0}")]
     Faults(String),
+    #[error(
+        "there is no {}\nName a configuration with --config PATH, or begin one: tidegate example > tidegate.toml\n\
+         (`tidegate quickstart` needs none.)",
+        .0.display()
+    )]
+    NoFile(PathBuf),
     #[error(transparent)]
     App(#[from] AppError),
     #[error(transparent)]
@@ -73,11 +92,12 @@ enum CliError {
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Check(args) => check::run(&args.config),
         Command::Quickstart(args) => quickstart::run(&args),
+        Command::Example => check::example(),
+        Command::Check(args) => check::run(&args.config),
         Command::Serve(args) => serve::run(&args.config),
-        Command::Engine(args) => serve::engine(args),
         Command::Status(args) => status::run(&args),
+        Command::Engine(args) => serve::engine(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

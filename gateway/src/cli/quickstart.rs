@@ -30,7 +30,8 @@ pub(super) struct QuickstartArgs {
 
 /// Prepares and serves until stopped.
 pub(super) fn run(args: &QuickstartArgs) -> Result<(), CliError> {
-    telemetry::log::start(Level::Warn.as_str());
+    // What goes wrong; and, after Ctrl-C, what it waits for.
+    telemetry::log::start(&format!("{},tidegate::app=info", Level::Warn.as_str()));
     let engine = if args.stand_in { stand_in()? } else { prepare()? };
     let config = configuration(args, &engine)?;
     let mut out = io::stdout().lock();
@@ -98,7 +99,7 @@ async fn greet(addresses: Addresses) -> io::Result<()> {
         ))?,
         Err(error) => say(&format!("error: {error}\nSee `tidegate status --admin {admin}`.\n"))?,
     }
-    say(&format!("Try it yourself; Ctrl-C stops everything.\n\n{}\n", banner(&base, &admin)))
+    say(&format!("Try it yourself; Ctrl-C stops everything.\n\n{}", banner(&base, &admin)))
 }
 
 fn say(text: &str) -> io::Result<()> {

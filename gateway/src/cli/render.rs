@@ -1,5 +1,5 @@
-//! Shows the status of a gateway as text: one block for each deployment, columns that line up, 80 characters wide
-//! for usual names and addresses.
+//! Shows the status of a gateway as text: one block for each deployment, columns that line up, sentences wrapped to
+//! the width of the terminal; at 80 columns, usual names and addresses fit.
 //!
 //! Never prints a control character that came from an engine, and colours only where the style says so.
 
@@ -13,8 +13,6 @@ use super::style::{Style, Tint, clean};
 
 /// Decisions shown for each deployment.
 const DECISIONS: usize = 5;
-/// Width that long sentences are wrapped to.
-const WIDTH: usize = 80;
 
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
@@ -28,30 +26,33 @@ pub(super) fn render(status: &Status, style: Style) -> String {
 
 fn block(deployment: &DeploymentStatus, style: Style) -> String {
     let name = style.paint(Tint::Bold, &clean(&deployment.name));
-    let mut text = format!("{name}  {}\n", size(deployment));
-    text.push_str(&format!("  {}\n", load(deployment)));
+    let mut text = format!("{name}  {}\n  {}\n", size(deployment), load(deployment));
+    if let Some(decision) = &deployment.decision {
+        let wants = format!("wants {}: {}", counted(decision.target, "replica"), decision.text);
+        text.push_str(&sentence("", &wants, None, style));
+    }
     if let Some(trouble) = &deployment.trouble {
-        text.push_str(&sentence("trouble:", trouble, Tint::Red, style));
+        text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
     if !deployment.replicas.is_empty() {
         text.push('\n');
         text.push_str(&replicas(&deployment.replicas, style));
         for replica in &deployment.replicas {
             if let Some(why) = &replica.why {
-                text.push_str(&sentence(&format!("{}:", clean(&replica.id)), why, Tint::Yellow, style));
+                let label = format!("{}: ", clean(&replica.id));
+                text.push_str(&sentence(&label, why, Some(Tint::Yellow), style));
             }
         }
     }
-    let decisions = recent(deployment);
-    if !decisions.is_empty() {
+    if !deployment.decisions.is_empty() {
         text.push('\n');
-        text.push_str(&decision_table(&decisions, style));
+        text.push_str(&decisions(&deployment.decisions, style));
     }
     text
 }
 
 fn size(deployment: &DeploymentStatus) -> String {
-    let DeploymentStatus { min, max, target, provider, .. } = deployment;
+    let DeploymentStatus { min, max, provider, .. } = deployment;
     let mode = match deployment.mode {
         Mode::Flex => "flex",
         Mode::Active => "active",
@@ -59,9 +60,9 @@ fn size(deployment: &DeploymentStatus) -> String {
     let provider = clean(provider);
     let ready = deployment.replicas.iter().filter(|replica| replica.phase == Phase::Ready).count();
     if min == max {
-        return format!("{provider}, fixed at {max}; {ready} ready");
+        return format!("{provider}, fixed at {}; {ready} ready", counted(*max, "replica"));
     }
-    format!("{provider}, {mode}, {min} to {max} replicas; {target} wanted, {ready} ready")
+    format!("{provider}, {mode}, {min} to {}; {ready} ready", counted(*max, "replica"))
 }
 
 fn load(deployment: &DeploymentStatus) -> String {
@@ -70,7 +71,12 @@ fn load(deployment: &DeploymentStatus) -> String {
         0 => String::new(),
         _ => format!(" (oldest {})", age(deployment.oldest_wait_s)),
     };
-    format!("{in_flight} in flight, {queued} queued{waited}, {conversations} conversations")
+    format!("{in_flight} in flight, {queued} queued{waited}, {}", counted(*conversations, "conversation"))
+}
+
+/// `1 replica`, `2 replicas`.
+fn counted(count: u32, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
@@ -106,24 +112,14 @@ const fn tint(phase: Phase) -> Option<Tint> {
     }
 }
 
-/// The last evaluation and the changes before it, newest first.
-fn recent(deployment: &DeploymentStatus) -> Vec<&DecisionStatus> {
-    let last = deployment.decision.as_ref();
-    let earlier = deployment.decisions.iter().filter(|&decision| Some(decision) != last);
-    last.into_iter().chain(earlier).take(DECISIONS).collect()
-}
-
-fn decision_table(decisions: &[&DecisionStatus], style: Style) -> String {
-    let mut table = Grid::new(&[">DECIDED", ">DEMAND", ">QUEUED", ">OLDEST", ">NEEDED", "REPLICAS", "WHY"]);
-    for decision in decisions {
+/// The newest decisions that changed something.
+fn decisions(decisions: &[DecisionStatus], style: Style) -> String {
+    let mut table = Grid::new(&[">DECIDED", ">REPLICAS", "WHY"]);
+    for decision in decisions.iter().take(DECISIONS) {
         let (current, target) = (decision.current, decision.target);
         let moved = if current == target { target.to_string() } else { format!("{current} -> {target}") };
         table.rows.push(vec![
             (format!("{} ago", age(decision.age_s)), None),
-            (decision.demand.to_string(), None),
-            (decision.queued.to_string(), None),
-            (if decision.queued == 0 { "-".to_owned() } else { age(decision.oldest_wait_s) }, None),
-            (decision.needed.to_string(), None),
             (moved, None),
             (clean(&decision.text), None),
         ]);
@@ -148,6 +144,7 @@ impl Grid {
         self.headings.extend(heading);
     }
 
+    /// The last column is wrapped between words to the width of `style`.
     fn render(&self, style: Style) -> String {
         let heading = |&name: &&'static str| (name.trim_start_matches('>').to_owned(), Some(Tint::Dim));
         let head: Vec<Cell> = self.headings.iter().map(heading).collect();
@@ -156,41 +153,55 @@ impl Grid {
             let cells = rows().filter_map(|row| row.get(column));
             cells.map(|(text, _)| text.chars().count()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
+        let fixed: Vec<usize> = (0..self.headings.len().saturating_sub(1)).map(width).collect();
+        let indent = 2 + fixed.iter().map(|width| width + 2).sum::<usize>();
         let mut text = String::new();
         for row in rows() {
-            let mut line = String::from(" ");
-            for (((cell, tint), width), heading) in row.iter().zip(&widths).zip(&self.headings) {
+            text.push_str("  ");
+            for (((cell, tint), width), heading) in row.iter().zip(&fixed).zip(&self.headings) {
                 let space = " ".repeat(width.saturating_sub(cell.chars().count()));
-                let cell = tint.map_or_else(|| cell.clone(), |tint| style.paint(tint, cell));
-                let (left, right) =
-                    if heading.starts_with('>') { (space, String::new()) } else { (String::new(), space) };
-                line.push_str(&format!(" {left}{cell}{right} "));
+                let cell = paint(style, *tint, cell);
+                let (left, right) = if heading.starts_with('>') { (&*space, "") } else { ("", &*space) };
+                text.push_str(&format!("{left}{cell}{right}  "));
             }
-            text.push_str(line.trim_end());
+            if let Some((cell, tint)) = row.get(fixed.len()) {
+                text.push_str(&paint(style, *tint, &wrapped(cell, indent, style)));
+            }
+            text.truncate(text.trim_end().len());
             text.push('\n');
         }
         text
     }
 }
 
-/// A labelled sentence, wrapped between words and indented.
-fn sentence(label: &str, text: &str, tint: Tint, style: Style) -> String {
-    let mut lines = vec![String::new()];
-    let indent = label.chars().count() + 3;
-    let room = WIDTH.saturating_sub(indent).max(20);
-    for word in clean(text).split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
-                line.push(' ');
-                line.push_str(word);
+fn paint(style: Style, tint: Option<Tint>, text: &str) -> String {
+    tint.map_or_else(|| text.to_owned(), |tint| style.paint(tint, text))
+}
+
+/// A sentence with its label, indented and wrapped.
+fn sentence(label: &str, text: &str, tint: Option<Tint>, style: Style) -> String {
+    let body = wrapped(text, label.chars().count() + 2, style);
+    format!("  {}{body}\n", paint(style, tint.filter(|_| !label.is_empty()), label))
+}
+
+/// `text` in lines that end between words at the width of `style`; all but the first are set in by `indent`.
+fn wrapped(text: &str, indent: usize, style: Style) -> String {
+    let room = style.width.saturating_sub(indent).max(20);
+    let mut lines: Vec<String> = Vec::new();
+    for written in text.lines() {
+        let mut line = String::new();
+        for word in clean(written).split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
+                lines.push(std::mem::take(&mut line));
             }
-            _ => lines.push(word.to_owned()),
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
         }
+        lines.push(line);
     }
-    let body = lines.join(&format!("\n{}", " ".repeat(indent)));
-    format!("  {} {body}\n", style.paint(tint, label))
+    lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
 /// Seconds as people say them, to two places: `4.2s`, `31s`, `5m 12s`, `3h 4m`, `2d 3h`.

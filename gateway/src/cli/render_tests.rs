@@ -2,38 +2,42 @@
 
 use super::*;
 
+/// A terminal of 80 columns.
+const NARROW: Style = Style { width: 80, ..Style::PLAIN };
+
 const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
  {"name":"chat","mode":"flex","provider":"process","min":0,"max":4,"target":2,"in_flight":35,"queued":2,
-  "oldest_wait_s":0.42,"conversations":1312,"trouble":"replica chat-3 did not start: exit code 1: error while loading the model: tensor 'output.weight' not found in the file, it may be cut off",
+  "oldest_wait_s":0.42,"conversations":1312,"trouble":"replica chat-3 did not start: exit code 1: error while loading the model:\ntensor 'output.weight' not found in the file, it may be cut off",
   "replicas":[
    {"id":"chat-1","phase":"ready","age_s":204.2,"in_flight":32,"load_tokens":48211,"capacity":1,"conversations":1301,"url":"http://127.0.0.1:40711","why":null},
    {"id":"chat-2","phase":"draining","age_s":4.25,"in_flight":3,"load_tokens":900,"capacity":1,"conversations":11,"url":"http://127.0.0.1:40712","why":null},
    {"id":"chat-4","phase":"starting","age_s":1.04,"in_flight":0,"load_tokens":0,"capacity":1,"conversations":0,"url":null,"why":"loading the model\u001b[2J"}],
-  "decision":{"age_s":0.4,"demand":37,"queued":2,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 on their way"},
+  "decision":{"age_s":0.4,"demand":37,"queued":2,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 is on its way"},
   "decisions":[
-   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"demand","text":"demand"},
-   {"age_s":64.0,"demand":1,"queued":1,"oldest_wait_s":0,"current":0,"needed":1,"target":1,"reason":"from_zero","text":"from_zero"}],
+   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in flight need 5, but max is 4"},
+   {"age_s":64.0,"demand":1,"queued":1,"oldest_wait_s":0,"current":0,"needed":1,"target":1,"reason":"from_zero","text":"a request waits and no replica is ready"}],
   "new_field":1},
  {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
   "replicas":[
    {"id":"embed-1","phase":"ready","age_s":372.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9101","why":null},
    {"id":"embed-2","phase":"failed","age_s":100000.0,"in_flight":0,"load_tokens":0,"capacity":8,"conversations":0,"url":"http://127.0.0.1:9102","why":"connection refused"}],
   "decision":null,"trouble":null},
- {"name":"idle","mode":"flex","provider":"process","min":0,"max":1,"target":0,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
+ {"name":"idle","mode":"flex","provider":"process","min":0,"max":1,"target":0,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":1,
   "replicas":[],"decision":null,"decisions":[],"trouble":null}]}"#;
 
 #[test]
 fn the_status_reads_well_at_80_columns() {
     let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
-    let text = render(&status, Style::PLAIN);
+    let text = render(&status, NARROW);
     let expected = "\
 tidegate 0.1.0, up 6m 12s
 
-chat  process, flex, 0 to 4 replicas; 2 wanted, 1 ready
+chat  process, flex, 0 to 4 replicas; 1 ready
   35 in flight, 2 queued (oldest 0.4s), 1312 conversations
+  wants 2 replicas: 1 is on its way
   trouble: replica chat-3 did not start: exit code 1: error while loading the
-           model: tensor 'output.weight' not found in the file, it may be cut
-           off
+           model:
+           tensor 'output.weight' not found in the file, it may be cut off
 
   REPLICA  PHASE        FOR  IN FLIGHT  TOKENS  HOMES  URL
   chat-1   ready     3m 24s         32   48211   1301  http://127.0.0.1:40711
@@ -41,12 +45,12 @@ chat  process, flex, 0 to 4 replicas; 2 wanted, 1 ready
   chat-4   starting    1.0s          0       0      0  -
   chat-4: loading the model [2J
 
-    DECIDED  DEMAND  QUEUED  OLDEST  NEEDED  REPLICAS  WHY
-   0.4s ago      37       2    0.4s       2  2         1 on their way
-   1.4s ago      34       0       -       2  1 -> 2    demand
-  1m 4s ago       1       1    0.0s       1  0 -> 1    from_zero
+    DECIDED  REPLICAS  WHY
+   1.4s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in flight
+                       need 5, but max is 4
+  1m 4s ago    0 -> 1  a request waits and no replica is ready
 
-embed  static, fixed at 2; 1 ready
+embed  static, fixed at 2 replicas; 1 ready
   0 in flight, 0 queued, 0 conversations
 
   REPLICA  PHASE      FOR  IN FLIGHT  TOKENS  HOMES  SIZE  URL
@@ -54,24 +58,34 @@ embed  static, fixed at 2; 1 ready
   embed-2  failed   1d 3h          0       0      0     8  http://127.0.0.1:9102
   embed-2: connection refused
 
-idle  process, flex, 0 to 1 replicas; 0 wanted, 0 ready
-  0 in flight, 0 queued, 0 conversations
+idle  process, flex, 0 to 1 replica; 0 ready
+  0 in flight, 0 queued, 1 conversation
 ";
     assert_eq!(text, expected);
     assert!(text.lines().all(|line| line.chars().count() <= 80));
 }
 
 #[test]
+fn a_pipe_gets_each_sentence_on_one_line() {
+    let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
+    let text = render(&status, Style::PLAIN);
+    assert!(
+        text.lines().any(|line| line.ends_with("1000 queued; 120 in flight need 5, but max is 4")),
+        "{text}"
+    );
+}
+
+#[test]
 fn phases_have_colours_and_columns_still_line_up() {
     let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
-    let text = render(&status, Style { terminal: true, colour: true });
+    let text = render(&status, Style { terminal: true, colour: true, ..NARROW });
     assert!(text.contains("\x1b[32mready\x1b[0m"));
     assert!(text.contains("\x1b[31mfailed\x1b[0m"));
     let mut bare = text;
     for code in ["0", "1", "2", "31", "32", "33", "36"] {
         bare = bare.replace(&format!("\x1b[{code}m"), "");
     }
-    assert_eq!(bare, render(&status, Style::PLAIN));
+    assert_eq!(bare, render(&status, NARROW));
 }
 
 #[test]

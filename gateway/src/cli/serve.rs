@@ -12,7 +12,7 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
     let config = check::load(path)?;
     telemetry::log::start(config.log.level.as_str());
     app::run(config, |addresses| {
-        tracing::info!(listen = %addresses.listen, admin = %addresses.admin, "serving");
+        tracing::info!("serving on http://{}; status on http://{}/", addresses.listen, addresses.admin);
     })?;
     Ok(())
 }

@@ -6,16 +6,14 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 use clap::Args;
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use thiserror::Error;
 use tidegate_shared::time::Duration;
-use tokio::net::TcpStream;
 
 use crate::admin::status::Status;
 use crate::config::BaseUrl;
+use crate::probe::get::{NoAnswer, Place, get};
+use crate::upstream::dial::Site;
 
 use super::CliError;
 use super::render::render;
@@ -23,8 +21,6 @@ use super::style::Style;
 
 /// How long the whole exchange may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Largest answer, in bytes.
-const LARGEST: usize = 16 << 20;
 
 /// Arguments of `tidegate status`.
 #[derive(Debug, Args)]
@@ -82,39 +78,17 @@ fn parse<T: DeserializeOwned>(url: &BaseUrl, answer: &[u8]) -> Result<T, StatusE
 /// The body of `GET /status`.
 fn ask(url: &BaseUrl) -> Result<Bytes, StatusError> {
     let unreachable = |why: String| StatusError::Unreachable { url: url.clone(), why };
+    let foreign = |why: String| StatusError::Foreign { url: url.clone(), why };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unreachable(error.to_string()))?;
-    runtime.block_on(async {
-        let answer = tokio::time::timeout(PATIENCE, get(url)).await;
-        answer.unwrap_or_else(|_| Err(unreachable(format!("no answer within {} s", PATIENCE.as_secs()))))
-    })
-}
-
-async fn get(url: &BaseUrl) -> Result<Bytes, StatusError> {
-    let unreachable = |why: String| StatusError::Unreachable { url: url.clone(), why };
-    let foreign = |why: String| StatusError::Foreign { url: url.clone(), why };
-    let stream = TcpStream::connect((url.host(), url.port())).await;
-    let stream = stream.map_err(|error| unreachable(error.to_string()))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| foreign(error.to_string()))?;
-    let request = hyper::Request::get(format!("{}/status", url.prefix()))
-        .header(http::header::HOST, url.authority().as_str())
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| foreign(error.to_string()))?;
-    let exchange = async {
-        let response = sender.send_request(request).await.map_err(|error| foreign(error.to_string()))?;
-        let status = response.status();
-        if !status.is_success() {
-            return Err(foreign(format!("GET /status gave {status}")));
-        }
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
-        Ok(body.map_err(|error| foreign(error.to_string()))?.to_bytes())
-    };
-    // The connection does the work; it may end before the answer has been taken from it.
-    tokio::pin!(exchange);
-    tokio::select! {
-        answer = &mut exchange => answer,
-        _ = connection => exchange.await,
+    let site = Site::plain(url, PATIENCE);
+    let place = Place { site: &site, prefix: url.prefix() };
+    match runtime.block_on(get(place, "/status", PATIENCE)) {
+        Ok((status, body)) if status.is_success() => Ok(body),
+        Ok((status, _)) => Err(foreign(format!("GET /status gave {status}"))),
+        Err(NoAnswer::Broken(why)) => Err(foreign(why)),
+        Err(NoAnswer::Unreachable(why)) => Err(unreachable(why)),
+        Err(NoAnswer::Slow(why)) => Err(unreachable(why)),
     }
 }
 

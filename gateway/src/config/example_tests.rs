@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::Config;
 use super::tls::tests::folder;
 
-const EXAMPLE: &str = include_str!("../../../docker/tidegate.toml");
+const EXAMPLE: &str = Config::EXAMPLE;
 
 fn parse(text: &str) -> Config {
     Config::parse(text, Path::new("/etc/tidegate.toml")).unwrap_or_else(|error| panic!("{error}\n{text}"))

@@ -137,6 +137,9 @@ pub struct StaticReplica {
 }
 
 impl Config {
+    /// The shipped example: every setting with its default, explained.
+    pub const EXAMPLE: &str = include_str!("../../../docker/tidegate.toml");
+
     /// Reads and checks the file at `path`, up to 4 MiB.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub async fn run(args: EngineArgs) -> Result<(), EngineError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(EngineError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(EngineError::Signals)?;
     let server = Server::bind(&args).await?;
-    tracing::info!(address = %server.address(), model = args.model, "stand-in engine listens; it is no model");
+    tracing::info!("stand-in engine for `{}` on http://{}; it is no model", args.model, server.address());
     tokio::select! {
         ended = server.serve() => ended,
         _ = terminate.recv() => Ok(()),

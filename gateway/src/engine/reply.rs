@@ -1,5 +1,6 @@
 //! What clients get, in OpenAI's shapes. Decides the status of each failure; never what an answer holds.
 
+use base64::Engine as _;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -222,7 +223,7 @@ pub(super) fn embeddings(ask: &Embedding, model: &str) -> Value {
             let vector = text::embedding(input, ask.dimensions);
             let embedding = if ask.base64 {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-                Value::from(text::base64(&bytes))
+                Value::from(base64::engine::general_purpose::STANDARD.encode(&bytes))
             } else {
                 Value::from(vector)
             };

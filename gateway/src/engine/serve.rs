@@ -96,7 +96,7 @@ impl Server {
                     }
                     // Out of descriptors, perhaps: those who are served go on, and free some.
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        tracing::warn!("cannot accept a connection: {error}");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

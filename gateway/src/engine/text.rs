@@ -106,22 +106,6 @@ fn render_part(prompt: &mut String, part: &Value) {
     }
 }
 
-/// Base64 with padding, for embeddings (`encoding_format: "base64"`, the default of the OpenAI SDKs).
-pub(super) fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or_default());
-        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let index = (group >> (18 - 6 * digit)) & 63;
-            let known = digit <= chunk.len();
-            out.push(if known { DIGITS.get(index as usize).map_or('=', |d| char::from(*d)) } else { '=' });
-        }
-    }
-    out
-}
-
 /// An embedding: the same text gives the same vector of length 1, another text another one.
 pub(super) fn embedding(text: &[u8], dimensions: u32) -> Vec<f32> {
     let seed = seed(text);
@@ -157,11 +141,5 @@ mod tests {
         let said = serde_json::json!({"role": "assistant", "content": answer.text(60)});
         let next = chain(&render(&[question, said]), &answer);
         assert!(next.len() > first.len() && next.starts_with(&first));
-    }
-
-    #[test]
-    fn base64_is_that_of_rfc_4648() {
-        let coded = ["", "f", "fo", "foo", "foob"].map(|text| base64(text.as_bytes()));
-        assert_eq!(coded, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]);
     }
 }

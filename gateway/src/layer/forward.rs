@@ -60,12 +60,13 @@ pub async fn forward(
                     return answered_for(&held, respond::error(record, &ApiError::replica_timeout(text)));
                 }
                 tried.push(held.replica());
-                if let UpstreamError::Connect(_) = error {
-                    pool.change(held.replica(), Change::Suspect);
+                if let UpstreamError::Connect { refused, .. } = error {
+                    let change = if refused { Change::Refused } else { Change::Suspect };
+                    pool.change(held.replica(), change);
                     held.endpoint().suspect();
                 }
                 if tried.len() == ATTEMPTS {
-                    let text = format!("{ATTEMPTS} replicas failed before they sent an answer");
+                    let text = format!("{ATTEMPTS} attempts failed before a replica sent an answer");
                     return answered_for(&held, respond::error(record, &ApiError::bad_replica(text)));
                 }
                 drop(held);
@@ -132,7 +133,7 @@ fn relay(
     mut record: Record,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = response.into_parts();
-    headers::drop_hop_by_hop(&mut parts.headers);
+    headers::for_client(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     parts.version = http::Version::HTTP_11;
     let kind = kind(&parts.headers);

@@ -22,8 +22,17 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 const CREDENTIALS: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
 
+/// Turns a replica's headers into those for a client. A length beside a transfer coding says nothing (RFC 9112, 6.3)
+/// and would cut the answer short (C-091).
+pub fn for_client(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    drop_hop_by_hop(headers);
+}
+
 /// Drops the headers that belong to one connection, those that `connection` names among them.
-pub fn drop_hop_by_hop(headers: &mut HeaderMap) {
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(CONNECTION)
@@ -52,6 +61,17 @@ pub fn for_replica(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_091_a_length_beside_a_transfer_coding_is_dropped() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_LENGTH, 3.into());
+        for_client(&mut headers);
+        assert!(headers.contains_key(CONTENT_LENGTH));
+        headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
+        for_client(&mut headers);
+        assert!(headers.is_empty());
+    }
 
     #[test]
     fn h5_hop_by_hop_and_named_headers_and_credentials_end_here() {

@@ -22,10 +22,16 @@ use crate::pool::Held;
 use crate::telemetry::record::Record;
 use crate::upstream::{Carrier, chain};
 
+/// What an answer did whose transfer ended well and whose last event did not.
+const TORN: &str = "it ended in the middle of an event";
+
 /// The transfer to the client is cut, because the replica's was.
 #[derive(Debug, Error)]
 #[error("the replica's answer broke off: {0}")]
 pub struct Cut(String);
+
+/// Tokens by which the account of an answer grows at a time, so that the dispatcher is not asked for each.
+const GROWTH: u64 = 64;
 
 /// What an answer is watched for.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ pub struct Relay {
     clock: Clock,
     between: Duration,
     silence: Option<Pin<Box<Sleep>>>,
+    /// Events after which the account of the answer's length is brought up to date.
+    accounted: u64,
 }
 
 /// Kinds of answers, by their content type.
@@ -66,7 +74,7 @@ impl Relay {
         inner: Incoming,
         kind: Kind,
         (held, carrier): (Held, Carrier),
-        record: Record,
+        mut record: Record,
         clock: Clock,
         between: Duration,
     ) -> Self {
@@ -75,6 +83,8 @@ impl Relay {
             Kind::Json => Watch::Json(Tail::default()),
             Kind::Opaque => Watch::Opaque,
         };
+        let accounted = held.reserved();
+        record.relaying();
         let mut relay = Self {
             inner,
             watch,
@@ -84,6 +94,7 @@ impl Relay {
             clock,
             between,
             silence: None,
+            accounted,
         };
         if relay.inner.is_end_stream() {
             relay.complete();
@@ -102,7 +113,14 @@ impl Relay {
         }
         self.record.answer_bytes(now, data.len());
         match &mut self.watch {
-            Watch::Events(scan) => scan.push(data),
+            Watch::Events(scan) => {
+                scan.push(data);
+                // An event is a token, near enough.
+                if let Some(held) = self.held.as_mut().filter(|_| scan.events() > self.accounted) {
+                    held.grow(GROWTH);
+                    self.accounted += GROWTH;
+                }
+            }
             Watch::Json(tail) => tail.push(data),
             Watch::Opaque => {}
         }
@@ -111,21 +129,29 @@ impl Relay {
         }
     }
 
+    /// Whether the transfer ended well in the middle of an event: all that can be seen of an engine that dies while
+    /// its answer is delimited by the end of the connection.
+    fn is_torn(&self) -> bool {
+        matches!(&self.watch, Watch::Events(scan) if scan.finish().torn)
+    }
+
     /// The last byte was read: the place and the connection are free, though the client may still be reading.
     fn complete(&mut self) {
-        let (usage, failed) = match &self.watch {
+        let (usage, failure) = match &self.watch {
             Watch::Events(scan) => {
                 let end = scan.finish();
-                (end.usage, end.failed)
+                let reported = end.failed.then_some("the replica reported an error inside its stream");
+                // Of the length that it announced, so that nothing can be cut.
+                (end.usage, reported.or(end.torn.then_some(TORN)))
             }
-            Watch::Json(tail) => (tail.usage(), false),
-            Watch::Opaque => (None, false),
+            Watch::Json(tail) => (tail.usage(), None),
+            Watch::Opaque => (None, None),
         };
         self.record.usage(usage);
-        if failed {
-            self.blame("the replica reported an error inside its stream");
+        if let Some(failure) = failure {
+            self.blame(failure);
         }
-        self.end(if failed { Outcome::FailedMidway } else { Outcome::Complete });
+        self.end(if failure.is_some() { Outcome::FailedMidway } else { Outcome::Complete });
         if let Some(carrier) = self.carrier.take() {
             carrier.give_back();
         }
@@ -134,7 +160,9 @@ impl Relay {
     fn end(&mut self, outcome: Outcome) {
         self.record.ended(outcome);
         self.silence = None;
-        self.held = None;
+        if let Some(held) = self.held.take() {
+            held.end(&self.record.spent(matches!(self.watch, Watch::Events(_))));
+        }
     }
 
     fn blame(&mut self, what: &str) {
@@ -199,6 +227,9 @@ impl Body for Relay {
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(this.broke(chain(&error))),
+                Poll::Ready(None) if this.is_torn() => {
+                    return Poll::Ready(this.broke(TORN.to_owned()));
+                }
                 Poll::Ready(None) => {
                     this.complete();
                     return Poll::Ready(None);

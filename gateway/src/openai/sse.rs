@@ -22,6 +22,8 @@ pub struct StreamEnd {
     pub failed: bool,
     /// Whether the stream ended at an event's end.
     pub at_boundary: bool,
+    /// Whether it ended in the middle of an event that a client waits for: neither `[DONE]` nor an error was seen.
+    pub torn: bool,
     /// The usage of the stream, if it had one in its last [`TAIL_BYTES`], completed by that of its first event.
     pub usage: Option<Usage>,
 }
@@ -128,10 +130,15 @@ impl SseScan {
         let last = classify(self.head.get(..self.head_len).unwrap_or_default());
         let tail = self.tail.as_slice();
         let usage = usage::find(tail).unwrap_or_default().or(self.opening);
+        let done = self.done || last == Line::Done;
+        let failed = self.failed || last == Line::Error || holds_error(tail);
+        let is_comment = self.head.starts_with(b":");
+        let in_event = self.has_data || (self.line_len > 0 && !is_comment);
         StreamEnd {
             events: self.events,
-            done: self.done || last == Line::Done,
-            failed: self.failed || last == Line::Error || holds_error(tail),
+            done,
+            failed,
+            torn: in_event && !done && !failed,
             at_boundary: self.at_boundary,
             usage: Some(usage).filter(|usage| *usage != Usage::default()),
         }

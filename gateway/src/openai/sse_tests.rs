@@ -19,7 +19,7 @@ fn a_chat_stream_is_understood() {
     let usage = Some(Usage { prompt: Some(9), completion: Some(2), cached: Some(4) });
     assert_eq!(
         whole(CHAT.as_bytes()),
-        StreamEnd { events: 3, done: true, failed: false, at_boundary: true, usage }
+        StreamEnd { events: 3, done: true, failed: false, at_boundary: true, torn: false, usage }
     );
 }
 
@@ -152,4 +152,22 @@ proptest! {
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = whole(&bytes);
     }
+}
+
+#[test]
+fn c_087_a_stream_is_torn_where_a_client_waits_for_the_rest_of_an_event() {
+    let torn = |stream: &str| {
+        let mut scan = SseScan::new();
+        scan.push(stream.as_bytes());
+        scan.finish().torn
+    };
+    for whole in
+        ["", "data: 1\n\n", ": ping", ": ping\n", "data: 1\n\n: ping\n", "data: [DONE]", "data: [DONE]\n"]
+    {
+        assert!(!torn(whole), "{whole:?}");
+    }
+    for half in ["dat", "data: {\"a\":", "data: 1\n", "data: 1\n\nevent: x\ndata: {", "data: 1\n\nevent: x"] {
+        assert!(torn(half), "{half:?}");
+    }
+    assert!(!torn("data: 1\n\n{\"error\":{\"message\":\"no\"}}\n"), "the engine said why it ends");
 }

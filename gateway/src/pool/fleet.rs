@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use tidegate_scaler::fleet::{self, Fleet};
 use tidegate_shared::demand::Observation;
-use tidegate_shared::id::ReplicaId;
+use tidegate_shared::id::{ReplicaId, replica_name};
 
 use super::{Change, Pool};
 use crate::endpoint::Endpoint;
@@ -46,6 +46,11 @@ impl Fleet for PoolFleet {
         Box::pin(self.pool.pressed.notified())
     }
 
+    fn trouble(&self, id: ReplicaId) -> Option<String> {
+        let endpoint = self.pool.state.lock().endpoints.get(&id).cloned();
+        endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+    }
+
     fn announce(&self, id: ReplicaId, change: fleet::Change) {
         let change = match change {
             fleet::Change::Ordered { capacity } => Change::Ordered(capacity),
@@ -54,6 +59,7 @@ impl Fleet for PoolFleet {
                 match self.up(id, &url) {
                     Ok(()) => return,
                     Err(why) => {
+                        tracing::warn!("{} cannot be used: {why}", replica_name(self.pool.name(), id));
                         self.pool.state.lock().start_trouble = Some(why.into());
                         Change::StartFailed
                     }
@@ -62,14 +68,10 @@ impl Fleet for PoolFleet {
             fleet::Change::Drain => Change::Draining,
             fleet::Change::Undrain => Change::Undrain,
             fleet::Change::StartFailed { why } => {
-                tracing::warn!(deployment = %self.pool.name(), replica = %id, why, "start failed");
                 self.pool.state.lock().start_trouble = Some(why.into());
                 Change::StartFailed
             }
-            fleet::Change::Gone { why } => {
-                tracing::info!(deployment = %self.pool.name(), replica = %id, why, "gone");
-                Change::Gone
-            }
+            fleet::Change::Gone { .. } => Change::Gone,
         };
         self.pool.change(id, change);
     }

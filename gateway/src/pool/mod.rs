@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
-pub use tidegate_gateway_core::dispatch::{Change, Rejection};
+pub use tidegate_gateway_core::dispatch::{Change, Rejection, Spent};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -65,6 +65,8 @@ pub struct ReplicaStatus {
     pub endpoint: Option<Arc<Endpoint>>,
     /// Tokens in progress there.
     pub load: Tokens,
+    /// Requests that it works on at most (Q1).
+    pub limit: u32,
 }
 
 impl Pool {
@@ -130,7 +132,8 @@ impl Pool {
         let seen = state.dispatcher.observe(self.clock.now());
         let replicas = seen.replicas.iter().map(|replica| ReplicaStatus {
             endpoint: state.endpoints.get(&replica.id).cloned(),
-            load: state.dispatcher.load(replica.id),
+            load: state.dispatcher.load(seen.at, replica.id),
+            limit: state.dispatcher.limit(replica.id),
         });
         let replicas = replicas.collect();
         (seen, replicas, state.dispatcher.conversations())

@@ -1,12 +1,12 @@
-//! One GET over a connection of its own, made exactly as those of requests are (C-115).
-//!
-//! Reads a whole answer of bounded size; what it means is for the caller.
+//! One request over a connection of its own, bounded in time and size: for probes, and for commands that ask a running
+//! gateway. The connection is made exactly as those of requests are (C-115). Follows no redirect and retries nothing.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
 use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -14,66 +14,104 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use thiserror::Error;
 
 use crate::endpoint::Endpoint;
-use crate::upstream::dial::NoConnection;
+use crate::upstream::dial::{NoConnection, Site};
 use crate::upstream::wire::{Protocol, Wire};
 use crate::upstream::{chain, protocol_error};
 
 /// Largest answer that is read, in bytes.
-const LARGEST: usize = 8 << 20;
+const LARGEST: usize = 16 << 20;
 
-/// Why there is no answer.
-#[derive(Clone, Debug, Error)]
-#[error("{why}")]
-pub struct NoAnswer {
-    /// A sentence on what went wrong, without the address.
-    pub why: String,
+/// Where to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Where that is on the network, and how to get there.
+    pub site: &'a Site,
+    /// Path before the API's own, without a trailing slash.
+    pub prefix: &'a str,
+}
+
+impl<'a> From<&'a Endpoint> for Place<'a> {
+    fn from(endpoint: &'a Endpoint) -> Self {
+        Self { site: endpoint.site(), prefix: endpoint.prefix() }
+    }
+}
+
+/// Why there is no answer, as a sentence without the address.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoAnswer {
+    /// Nobody listens there, or nobody can be reached.
+    #[error("cannot connect: {0}")]
+    Unreachable(String),
     /// Nothing went wrong but the time: a busy server may answer late.
-    pub slow: bool,
+    #[error("{0}")]
+    Slow(String),
+    /// What came is no answer, or not one that is wanted.
+    #[error("{0}")]
+    Broken(String),
 }
 
 impl From<String> for NoAnswer {
     fn from(why: String) -> Self {
-        Self { why, slow: false }
+        Self::Broken(why)
     }
 }
 
 impl From<NoConnection> for NoAnswer {
     fn from(none: NoConnection) -> Self {
-        Self { why: format!("cannot connect: {none}"), slow: none.slow }
+        match none.is_slow() {
+            true => Self::Slow(format!("cannot connect: {none}")),
+            false => Self::Unreachable(none.why),
+        }
     }
 }
 
-/// Asks for `path`, after the replica's own prefix, and reads the whole answer, within `limit`.
+/// Asks for `path`, after the place's own prefix, and reads the whole answer, within `limit`.
 ///
 /// # Errors
 /// See [`NoAnswer`].
-pub async fn get(endpoint: &Endpoint, path: &str, limit: Duration) -> Result<(StatusCode, Bytes), NoAnswer> {
-    tokio::time::timeout(limit, ask(endpoint, path)).await.unwrap_or_else(|_| {
-        let why = format!("{path} does not answer within {} s", limit.as_secs_f64());
-        Err(NoAnswer { why, slow: true })
-    })
+pub async fn get(place: Place<'_>, path: &str, limit: Duration) -> Result<(StatusCode, Bytes), NoAnswer> {
+    let target = format!("{}{path}", place.prefix);
+    let request = Request::get(target).header(CONNECTION, HeaderValue::from_static("close"));
+    let request = request.body(Empty::<Bytes>::new()).map_err(|_| format!("{path} is no path"))?;
+    let slow = |_| NoAnswer::Slow(format!("{path} does not answer within {} s", limit.as_secs_f64()));
+    let response = tokio::time::timeout(limit, exchange(place.site, request)).await.map_err(slow)?;
+    let response = response.map_err(|error| match error {
+        NoAnswer::Broken(why) => NoAnswer::Broken(format!("{path}: {why}")),
+        other => other,
+    })?;
+    Ok((response.status(), response.into_body()))
 }
 
-async fn ask(endpoint: &Endpoint, path: &str) -> Result<(StatusCode, Bytes), NoAnswer> {
-    let mut request = Request::new(Empty::new());
-    *request.uri_mut() = endpoint.target(path, None).ok_or_else(|| format!("{path} is no path"))?;
-    let (wire, protocol) = endpoint.site().dial().await?;
+/// Sends `request`, whose target is a path, and reads the whole answer; however long that takes. What names the host is
+/// added.
+///
+/// # Errors
+/// See [`NoAnswer`].
+pub async fn exchange<B>(site: &Site, mut request: Request<B>) -> Result<Response<Bytes>, NoAnswer>
+where
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static,
+{
+    let (wire, protocol) = site.dial().await?;
     let answer = match protocol {
         Protocol::Http1 => {
-            request.headers_mut().insert(HOST, endpoint.host());
-            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            let host = HeaderValue::from_str(site.authority().as_str());
+            request.headers_mut().insert(HOST, host.unwrap_or(HeaderValue::from_static("localhost")));
             over_http1(wire, request).await
         }
         Protocol::Http2 => {
-            let target = endpoint.site().absolute(request.uri().path_and_query());
-            *request.uri_mut() = target.ok_or_else(|| format!("{path} is no path"))?;
+            let target = site.absolute(request.uri().path_and_query());
+            *request.uri_mut() = target.ok_or_else(|| format!("{} is no path", request.uri()))?;
+            request.headers_mut().remove(CONNECTION);
             over_http2(wire, request).await
         }
     };
-    answer.map_err(|why| format!("{path}: {why}").into())
+    answer.map_err(NoAnswer::Broken)
 }
 
-async fn over_http1(wire: Wire, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+async fn over_http1<B>(wire: Wire, request: Request<B>) -> Result<Response<Bytes>, String>
+where
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + 'static,
+{
     let failed = |error| chain(&error);
     let (mut sender, connection) = http1::handshake(TokioIo::new(wire)).await.map_err(failed)?;
     let answer = async { whole(sender.send_request(request).await.map_err(failed)?).await };
@@ -85,7 +123,10 @@ async fn over_http1(wire: Wire, request: Request<Empty<Bytes>>) -> Result<(Statu
     }
 }
 
-async fn over_http2(wire: Wire, request: Request<Empty<Bytes>>) -> Result<(StatusCode, Bytes), String> {
+async fn over_http2<B>(wire: Wire, request: Request<B>) -> Result<Response<Bytes>, String>
+where
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static,
+{
     let failed = |error: hyper::Error| protocol_error(&chain(&error));
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(wire)).await;
     let (mut sender, connection) = handshake.map_err(failed)?;
@@ -97,8 +138,8 @@ async fn over_http2(wire: Wire, request: Request<Empty<Bytes>>) -> Result<(Statu
     }
 }
 
-async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), String> {
-    let status = response.status();
-    let body = Limited::new(response.into_body(), LARGEST).collect().await;
-    Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
+async fn whole(response: Response<Incoming>) -> Result<Response<Bytes>, String> {
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, LARGEST).collect().await.map_err(|error| error.to_string())?;
+    Ok(Response::from_parts(head, body.to_bytes()))
 }

@@ -68,14 +68,12 @@ impl Prober {
             self.until_ready(endpoint).await;
             endpoint.well();
             pool.change(endpoint.id(), Change::Ready);
-            if std::mem::take(&mut starting) {
-                tracing::info!(replica = endpoint.name(), "ready");
-            } else {
-                tracing::info!(replica = endpoint.name(), "answers again");
+            if !std::mem::take(&mut starting) {
+                tracing::info!("{} answers again", endpoint.name());
             }
             let why = self.until_down(pool, endpoint).await;
             endpoint.note_trouble(&why);
-            tracing::warn!(replica = endpoint.name(), why, "does not answer");
+            tracing::warn!("{} does not answer: {why}", endpoint.name());
             pool.change(endpoint.id(), Change::Failed);
         }
     }
@@ -84,7 +82,7 @@ impl Prober {
         loop {
             match self.readiness(endpoint).await {
                 Ok(()) => return,
-                Err(no) => endpoint.note_trouble(&no.why),
+                Err(no) => endpoint.note_trouble(&no.to_string()),
             }
             tokio::time::sleep(STARTING).await;
         }
@@ -107,14 +105,14 @@ impl Prober {
                         pool.change(endpoint.id(), Change::Ready);
                     }
                 }
-                Err(NoAnswer { why, slow }) => {
+                Err(no) => {
                     // Bytes flow: it is busy, not dead (C-006).
                     let now = self.clock.now();
                     let alive = endpoint.last_bytes().is_some_and(|last| now.since(last) < ALIVE);
                     failures = if alive { 0 } else { failures + 1 };
-                    let busy = slow && pool.in_flight(endpoint.id()) > 0;
+                    let busy = matches!(no, NoAnswer::Slow(_)) && pool.in_flight(endpoint.id()) > 0;
                     if failures >= if busy { FAILURES_BUSY } else { FAILURES } {
-                        return why;
+                        return no.to_string();
                     }
                 }
             }
@@ -123,7 +121,7 @@ impl Prober {
 
     async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
         self.health(endpoint).await?;
-        let (status, body) = get::get(endpoint, "/v1/models", PATIENCE).await?;
+        let (status, body) = get::get(endpoint.into(), "/v1/models", PATIENCE).await?;
         if matches!(
             status,
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
@@ -144,7 +142,7 @@ impl Prober {
 
     /// Engines without `/health` are well when they answer at all.
     async fn health(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
-        let (status, body) = get::get(endpoint, "/health", PATIENCE).await?;
+        let (status, body) = get::get(endpoint.into(), "/health", PATIENCE).await?;
         match status {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
             status if status.is_success() => Ok(()),

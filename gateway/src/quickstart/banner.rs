@@ -2,10 +2,15 @@
 
 use super::MODEL;
 
-/// Three lines to paste: a chat with curl, one with OpenAI's SDK for Python, and the status page. `base` and `admin`
-/// are URLs without a trailing slash, `http://127.0.0.1:8080` and `http://127.0.0.1:8081`.
+/// Three lines to paste, each under a title: a chat with curl, one with OpenAI's SDK for Python, and the status page.
+/// `base` and `admin` are URLs without a trailing slash, `http://127.0.0.1:8080` and `http://127.0.0.1:8081`.
 pub fn banner(base: &str, admin: &str) -> String {
-    [curl(base), sdk(base), status(admin)].join("\n")
+    let lines = [
+        ("With curl:", curl(base)),
+        ("With OpenAI's SDK for Python (pip install openai):", sdk(base)),
+        ("The status page, in a browser:", status(admin)),
+    ];
+    lines.map(|(title, line)| format!("{title}\n{line}\n")).join("\n")
 }
 
 pub(super) fn curl(base: &str) -> String {
@@ -15,7 +20,6 @@ pub(super) fn curl(base: &str) -> String {
     )
 }
 
-/// Takes `pip install openai`.
 pub(super) fn sdk(base: &str) -> String {
     format!(
         "python3 -c 'import openai; print(openai.OpenAI(base_url=\"{base}/v1\", api_key=\"none\")\
@@ -25,5 +29,5 @@ pub(super) fn sdk(base: &str) -> String {
 }
 
 fn status(admin: &str) -> String {
-    format!("curl -s {admin}/status")
+    format!("{admin}/")
 }

@@ -1,25 +1,25 @@
 //! The first chat: a client like any other, over the gateway's own socket, so that a person sees the whole way work.
 //! Sends one request; retries nothing.
 
-use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use serde::Deserialize;
 use thiserror::Error;
-use tokio::net::TcpStream;
 
 use super::MODEL;
+use crate::config::BaseUrl;
+use crate::probe::get::{NoAnswer, exchange};
+use crate::upstream::dial::Site;
 
 /// What is asked.
 pub(super) const QUESTION: &str = "What is a tide? Answer in one sentence.";
 
-/// Largest answer that is read, in bytes; `max_tokens` below keeps it far smaller.
-const LARGEST: usize = 1 << 20;
+/// How long the connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum HelloError {
         /// The gateway.
         address: SocketAddr,
         /// The system's answer.
-        why: io::Error,
+        why: String,
     },
     /// The request or its answer broke off.
     #[error("the first chat broke off: {why}")]
@@ -82,25 +82,16 @@ struct Message {
 /// # Errors
 /// [`HelloError`]: no connection, a connection that broke, or another answer than a chat completion.
 pub async fn hello(address: SocketAddr) -> Result<Answer, HelloError> {
-    let broken = |why: hyper::Error| HelloError::Broken { why: why.to_string() };
-    let stream = TcpStream::connect(address).await.map_err(|why| HelloError::Connect { address, why })?;
-    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let exchange = async {
-        let response = client.send_request(question(address)?).await.map_err(broken)?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, LARGEST).collect().await;
-        let body = body.map_err(|why| HelloError::Broken { why: why.to_string() })?.to_bytes();
-        read(head.status, &head.headers, &body)
-    };
-    tokio::pin!(exchange, connection);
-    tokio::select! {
-        answer = &mut exchange => answer,
-        // The connection may end together with the answer.
-        _ = &mut connection => exchange.await,
-    }
+    let url = BaseUrl::parse(&format!("http://{address}"));
+    let url = url.map_err(|rule| HelloError::Connect { address, why: format!("its URL {rule}") })?;
+    let response = exchange(&Site::plain(&url, CONNECT), question()?).await.map_err(|no| match no {
+        NoAnswer::Unreachable(why) => HelloError::Connect { address, why },
+        no => HelloError::Broken { why: no.to_string() },
+    })?;
+    read(response.status(), response.headers(), response.body())
 }
 
-fn question(address: SocketAddr) -> Result<Request<Full<Bytes>>, HelloError> {
+fn question() -> Result<Request<Full<Bytes>>, HelloError> {
     let body = serde_json::json!({
         "model": MODEL,
         "messages": [{"role": "user", "content": QUESTION}],
@@ -108,7 +99,6 @@ fn question(address: SocketAddr) -> Result<Request<Full<Bytes>>, HelloError> {
         "temperature": 0,
     });
     Request::post("/v1/chat/completions")
-        .header("host", address.to_string())
         .header("content-type", "application/json")
         .body(Full::new(Bytes::from(body.to_string())))
         .map_err(|why| HelloError::Broken { why: why.to_string() })

@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -100,6 +101,10 @@ async fn handle(core: &Core, client: IpAddr, request: Request<Incoming>) -> Resp
     let id = core.ids.of(request.headers());
     let path = request.uri().path();
     let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
+    if let Some(fault) = malformed(&request) {
+        tokio::task::spawn_local(read::discard(request.into_body()));
+        return closing(respond::error(record, &ApiError::bad_request(fault)));
+    }
     if let Some(operation) = Operation::from_path(path) {
         record.operation(operation);
         if request.method() == Method::POST {
@@ -134,6 +139,28 @@ async fn handle(core: &Core, client: IpAddr, request: Request<Incoming>) -> Resp
         record.quiet();
     }
     respond::json(&mut record, status, body)
+}
+
+/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host or another end
+/// of the body from it (RFC 9112, 3.2 and 6.1).
+fn malformed(request: &Request<Incoming>) -> Option<&'static str> {
+    if request.version() != Version::HTTP_11 {
+        return None;
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
+        return Some("HTTP/1.1 needs one host header, and only one, that names a host");
+    }
+    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
+    let known = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    (!known || codings.next().is_some())
+        .then_some("the only transfer-encoding that is understood is `chunked`")
+}
+
+/// Whether a value names a host. An empty one does: it is what a client sends for a target without a host.
+fn is_host(value: &HeaderValue) -> bool {
+    let bytes = value.as_bytes();
+    bytes.is_empty() || !bytes.contains(&b'@') && Authority::try_from(bytes).is_ok()
 }
 
 fn readiness(core: &Core) -> (u16, Bytes) {

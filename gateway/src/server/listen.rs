@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
@@ -35,6 +36,16 @@ pub fn bind(address: SocketAddr, count: usize) -> io::Result<Listeners> {
             Ok(socket.into())
         })
         .collect()
+}
+
+/// Allows this process as many open connections as it may have: each request takes two descriptors, and the usual
+/// soft limit of 1,024 is there for programs that use `select`. Engines inherit it. What cannot be had is not missed
+/// before it is used up, and then new connections wait.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {

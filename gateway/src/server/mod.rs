@@ -1,6 +1,7 @@
 //! Accepts connections and serves HTTP/1.1 and clear HTTP/2 on them: one thread, one runtime, one listener and one
 //! set of upstream connections per core, so that a request never changes cores.
 
+mod client;
 mod handle;
 mod listen;
 
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tower::ServiceBuilder;
 
-pub use listen::{Listeners, bind};
+pub use listen::{Listeners, bind, raise_descriptor_limit};
 
 use crate::clock::Clock;
 use crate::config::ServerLimits;
@@ -82,7 +83,7 @@ pub fn serve(gateway: Arc<Gateway>, listener: std::net::TcpListener) -> io::Resu
         let connections = accept(&core, listener).await;
         tokio::select! {
             () = connections.shutdown() => {}
-            () = tokio::time::sleep(shutdown) => tracing::warn!(limit = ?shutdown, "requests cut at shutdown"),
+            () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
         }
         Ok(())
     })
@@ -102,7 +103,7 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
                 tokio::task::spawn_local(connection);
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(NO_DESCRIPTOR).await;
             }
         }
@@ -132,6 +133,7 @@ fn connection(
             .initial_connection_window_size(WINDOWS.1)
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(30));
+        let stream = client::ClientStream::new(stream, header_read);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "connection");

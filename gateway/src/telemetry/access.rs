@@ -91,11 +91,11 @@ impl AccessLog {
         let lines = std::mem::take(&mut *self.lines.lock());
         let mut out = out.lock();
         if let Err(error) = out.write_all(&lines).and_then(|()| out.flush()) {
-            tracing::warn!(%error, bytes = lines.len(), "access log not written");
+            tracing::warn!("{} bytes of access log were not written: {error}", lines.len());
         }
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            tracing::warn!(dropped, "access log lines dropped");
+            tracing::warn!("{dropped} lines of access log were dropped: they cannot be written fast enough");
         }
     }
 }

@@ -1,8 +1,13 @@
 //! The log of the gateway itself, for people: to standard error, without secrets and without prompts.
 
+use std::fmt;
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+use crate::clock;
 
 /// Starts the log. `level` is one of error, warn, info, debug, trace; `RUST_LOG` wins where it is set.
 pub fn start(level: &str) {
@@ -14,5 +19,15 @@ pub fn start(level: &str) {
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
+        .with_timer(Wall)
         .try_init();
+}
+
+/// The wall clock, to the millisecond.
+struct Wall;
+
+impl FormatTime for Wall {
+    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
+        write!(w, "{}", humantime::format_rfc3339_millis(clock::wall()))
+    }
 }

@@ -47,6 +47,19 @@ pub fn install() -> Result<PrometheusHandle, String> {
     Ok(handle)
 }
 
+/// How often what histograms were given is summed up.
+pub const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Sums up what histograms were given, again and again, for ever. Until then they keep every single figure, so this
+/// must go on also where nobody scrapes.
+pub async fn keep_up(render: PrometheusHandle, every: Duration) {
+    let mut tick = tokio::time::interval(every);
+    loop {
+        tick.tick().await;
+        render.run_upkeep();
+    }
+}
+
 /// Counts requests that a replica failed.
 pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Counter {
     let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
@@ -212,4 +225,26 @@ pub struct Figures {
     pub decisions: BTreeMap<&'static str, u64>,
     /// Starts of replicas by result.
     pub starts: [(&'static str, u64); 2],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn g1_histograms_are_summed_up_though_nobody_scrapes() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let render = recorder.handle();
+        metrics::with_local_recorder(&recorder, || metrics::histogram!("told").record(1.0));
+        let summed = || !format!("{render:?}").contains("distributions: RwLock { data: {}");
+        assert!(!summed());
+        let upkeep = tokio::spawn(keep_up(render.clone(), Duration::from_millis(1)));
+        let watch = async {
+            while !summed() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), watch).await.expect("summed up by itself");
+        upkeep.abort();
+    }
 }

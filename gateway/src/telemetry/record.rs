@@ -13,11 +13,15 @@ use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
 use super::meter::DeploymentMeter;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
+use crate::pool::Spent;
 
 /// Longest text of a client's that is logged; the rest is cut (C-157).
 const TEXT_MAX: usize = 200;
+
+/// Status of a request whose handler panicked: the one that its client gets.
+const PANICKED: u16 = 500;
 
 /// Where records go.
 #[derive(Clone, Debug)]
@@ -52,11 +56,13 @@ pub struct Record {
     bytes_in: u64,
     bytes_out: u64,
     queued: Option<Duration>,
+    sent: Option<Instant>,
     first_byte: Option<Instant>,
     last_byte: Instant,
     usage: Option<Usage>,
     outcome: Option<Outcome>,
     trouble: Option<String>,
+    relaying: bool,
     quiet: bool,
 }
 
@@ -73,7 +79,7 @@ impl Record {
         Self {
             meter: Arc::clone(&sink.nowhere),
             arrived,
-            wall: sink.clock.wall(),
+            wall: clock::wall(),
             sink: Arc::clone(sink),
             client,
             method: method.clone(),
@@ -90,11 +96,13 @@ impl Record {
             bytes_in: 0,
             bytes_out: 0,
             queued: None,
+            sent: None,
             first_byte: None,
             last_byte: arrived,
             usage: None,
             outcome: None,
             trouble: None,
+            relaying: false,
             quiet: false,
         }
     }
@@ -140,6 +148,7 @@ impl Record {
     /// It is sent to a replica.
     pub fn sent(&mut self, replica: HeaderValue, route: Route) {
         self.attempts += 1;
+        self.sent = Some(self.sink.clock.now());
         if self.attempts > 1 {
             self.meter.retried();
         }
@@ -158,6 +167,11 @@ impl Record {
     pub fn status(&mut self, status: u16) {
         self.status = Some(status);
         self.last_byte = self.sink.clock.now();
+    }
+
+    /// The answer is a replica's, on its way: whether the client got it is known when it has [`Record::ended`].
+    pub fn relaying(&mut self) {
+        self.relaying = true;
     }
 
     /// Bytes of the answer's body came.
@@ -183,6 +197,19 @@ impl Record {
         self.usage = usage;
     }
 
+    /// What the replica spent on it, as far as it said. The time to the first byte tells how long prefilling took only
+    /// where the answer is a stream.
+    pub fn spent(&self, streamed: bool) -> Spent {
+        let usage = self.usage.as_ref();
+        let prefilled = self.first_byte.zip(self.sent).filter(|_| streamed);
+        Spent {
+            prompt: usage.and_then(|usage| usage.prompt),
+            cached: usage.and_then(|usage| usage.cached),
+            output: usage.and_then(|usage| usage.completion),
+            first_byte: prefilled.map(|(first, sent)| first.since(sent)),
+        }
+    }
+
     /// How the exchange with the replica ended.
     pub fn ended(&mut self, outcome: Outcome) {
         self.outcome = Some(outcome);
@@ -197,8 +224,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let now = self.sink.clock.now();
-        let left = self.status.is_none() || (self.route.is_some() && self.outcome.is_none());
-        let status = if left { CLIENT_LEFT } else { self.status.unwrap_or(CLIENT_LEFT) };
+        let status = self.outcome_status();
         let took = now.since(self.arrived);
         self.meter.answered(self.operation, status, took);
         if let Some(queued) = self.queued {
@@ -211,6 +237,15 @@ impl Drop for Record {
 }
 
 impl Record {
+    /// The status that is logged and counted: what the client got, or why it got nothing (H4).
+    fn outcome_status(&self) -> u16 {
+        match self.status {
+            _ if std::thread::panicking() => PANICKED,
+            Some(status) if !self.relaying || self.outcome.is_some() => status,
+            _ => CLIENT_LEFT,
+        }
+    }
+
     fn line(&self, status: u16, took: Duration) -> Line<'_> {
         let usage = self.usage.as_ref();
         Line {
@@ -296,4 +331,54 @@ fn cut(text: &str) -> String {
         end -= 1;
     }
     text.get(..end).unwrap_or("").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status that is logged for a request that `story` happened to.
+    fn logged(story: impl FnOnce(Record)) -> u64 {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let access = AccessLog::file(file.path()).expect("a log");
+        let nowhere = DeploymentMeter::new("");
+        let sink = Arc::new(Sink { clock: Clock::start(), access: Arc::clone(&access), nowhere });
+        let id = HeaderValue::from_static("req-1");
+        let record = Record::new(&sink, None, &Method::POST, "/v1/chat/completions", &id);
+        // A story may end in a panic.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(record)));
+        access.flush();
+        let line: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(file.path()).expect("the log")).expect("one line of JSON");
+        line["status"].as_u64().expect("a status")
+    }
+
+    #[test]
+    fn h4_the_status_is_the_clients_and_499_only_where_it_left() {
+        let replica = || HeaderValue::from_static("chat-1");
+        assert_eq!(logged(drop), 499, "no answer was made");
+        assert_eq!(
+            logged(|mut record| {
+                record.sent(replica(), Route::Any);
+                record.status(504);
+            }),
+            504,
+            "the gateway answers for a replica"
+        );
+        let relayed = |mut record: Record, outcome: Option<Outcome>| {
+            record.sent(replica(), Route::Any);
+            record.status(200);
+            record.relaying();
+            outcome.into_iter().for_each(|outcome| record.ended(outcome));
+        };
+        assert_eq!(logged(|record| relayed(record, None)), 499, "it left in the middle of the answer");
+        assert_eq!(logged(|record| relayed(record, Some(Outcome::Complete))), 200);
+        assert_eq!(
+            logged(|record| {
+                let _held = record;
+                panic!("a bug");
+            }),
+            500
+        );
+    }
 }

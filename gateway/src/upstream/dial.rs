@@ -52,13 +52,35 @@ pub struct Dialer {
 pub struct NoConnection {
     /// A sentence without the address.
     pub why: String,
-    /// Nothing went wrong but the time.
-    pub slow: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Refused,
+    Slow,
+    Other,
 }
 
 impl NoConnection {
     pub(super) fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), slow: false }
+        Self { why: why.into(), kind: Kind::Other }
+    }
+
+    /// Its host says that nothing listens there.
+    pub fn is_refused(&self) -> bool {
+        self.kind == Kind::Refused
+    }
+
+    /// Nothing went wrong but the time.
+    pub fn is_slow(&self) -> bool {
+        self.kind == Kind::Slow
+    }
+}
+
+impl From<io::Error> for NoConnection {
+    fn from(error: io::Error) -> Self {
+        Self { why: error.to_string(), kind: if is_refusal(&error) { Kind::Refused } else { Kind::Other } }
     }
 }
 
@@ -92,14 +114,25 @@ impl Site {
             }
         };
         Ok(Self {
-            name: Name::new(url.host(), url.port()),
-            authority: url.authority().clone(),
             clock: dialer.clock,
-            limit: dialer.limit,
             http2: dialer.http2,
             only_http1: AtomicBool::new(tls.is_none() && !dialer.http2),
             tls,
+            ..Self::plain(url, dialer.limit)
         })
+    }
+
+    /// The place that `url` names, spoken to over HTTP/1.1 in the clear; a connection takes `limit` at most.
+    pub fn plain(url: &BaseUrl, limit: Duration) -> Self {
+        Self {
+            name: Name::new(url.host(), url.port()),
+            authority: url.authority().clone(),
+            clock: Clock::start(),
+            limit,
+            tls: None,
+            http2: false,
+            only_http1: AtomicBool::new(true),
+        }
     }
 
     /// Host and port as the URL has them.
@@ -140,7 +173,7 @@ impl Site {
         step: impl Future<Output = Result<T, NoConnection>>,
     ) -> Result<T, NoConnection> {
         tokio::time::timeout_at(end, step).await.unwrap_or_else(|_| {
-            Err(NoConnection { why: format!("no {what} within {:?}", self.limit), slow: true })
+            Err(NoConnection { why: format!("no {what} within {:?}", self.limit), kind: Kind::Slow })
         })
     }
 
@@ -160,17 +193,23 @@ impl Site {
     }
 
     async fn connect(&self) -> Result<TcpStream, NoConnection> {
-        let failed = |error: io::Error| NoConnection::new(error.to_string());
-        let addresses = self.name.addresses(self.clock.now()).await.map_err(failed)?;
+        let addresses = self.name.addresses(self.clock.now()).await?;
         let share = self.limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         match first_to_answer(&addresses, share.min(STAGGER)).await {
-            Ok(stream) => tune(&stream).map(|()| stream).map_err(failed),
+            Ok(stream) => {
+                tune(&stream)?;
+                Ok(stream)
+            }
             Err(error) => {
                 self.name.forget(&addresses).await;
-                Err(failed(error))
+                Err(error.into())
             }
         }
     }
+}
+
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 fn tune(stream: &TcpStream) -> io::Result<()> {
@@ -182,20 +221,24 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 
 /// A connection to the first of `addresses` that takes one. They are tried in order, each after the failure of the one
 /// before it or after `stagger`, without giving up on the earlier ones.
+///
+/// # Errors
+/// That of the last one; a refusal only if all refused.
 async fn first_to_answer(addresses: &[SocketAddr], stagger: Duration) -> io::Result<TcpStream> {
     if let [only] = addresses {
         return TcpStream::connect(only).await;
     }
     let mut untried = addresses.iter();
     let mut attempts = FuturesUnordered::new();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failure: Option<io::Error> = None;
     loop {
         attempts.extend(untried.next().map(TcpStream::connect));
         tokio::select! {
             done = attempts.next() => match done {
                 Some(Ok(stream)) => return Ok(stream),
-                Some(Err(error)) => last = error,
-                None => return Err(last),
+                Some(Err(error)) if failure.is_some() && is_refusal(&error) => {}
+                Some(Err(error)) => failure = Some(error),
+                None => return Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into())),
             },
             () = tokio::time::sleep(stagger), if untried.len() > 0 => {}
         }
@@ -254,6 +297,6 @@ mod tests {
         let dialer = Dialer { clock: Clock::start(), limit: LONG, tls: None, http2: false };
         let url = BaseUrl::parse("http://no-such-host.invalid:1").unwrap();
         let error = Site::new(&url, &dialer).unwrap().dial().await.unwrap_err();
-        assert!(!error.slow, "{error}");
+        assert!(!error.is_slow() && !error.is_refused(), "{error}");
     }
 }

@@ -45,8 +45,13 @@ const BUFFER: usize = 512 * 1024;
 #[derive(Clone, Debug, Error)]
 pub enum UpstreamError {
     /// No connection: nothing listens, the name is unknown, TLS fails, or it took longer than the limit.
-    #[error("cannot connect: {0}")]
-    Connect(String),
+    #[error("cannot connect: {why}")]
+    Connect {
+        /// What was tried and what came of it.
+        why: String,
+        /// Nothing listens there.
+        refused: bool,
+    },
     /// The connection broke, or what came over it is not HTTP, before a response head was read.
     #[error("{0}")]
     Broken(String),
@@ -57,7 +62,7 @@ pub enum UpstreamError {
 
 impl From<NoConnection> for UpstreamError {
     fn from(none: NoConnection) -> Self {
-        Self::Connect(none.why)
+        Self::Connect { refused: none.is_refused(), why: none.why }
     }
 }
 
@@ -173,7 +178,7 @@ impl Upstream {
             }
             let mut opening = self.opening(endpoint);
             let ended = opening.wait_for(Option::is_some).await.map(|ended| ended.clone());
-            ended.ok().flatten().unwrap_or_else(|| Err(UpstreamError::Connect("cut off".to_owned())))?;
+            ended.ok().flatten().unwrap_or_else(|| Err(NoConnection::new("cut off").into()))?;
         }
     }
 

@@ -17,6 +17,16 @@ const QUOTED_LINES: usize = 20;
 /// An announcement to make.
 pub(super) type News = (ReplicaId, Change);
 
+/// A replica that became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Newcomer {
+    pub(super) id: ReplicaId,
+    /// Ordered by this loop, not adopted.
+    pub(super) ordered_here: bool,
+    /// Since it entered the book.
+    pub(super) after: Duration,
+}
+
 /// Every replica of one deployment that exists or is about to.
 #[derive(Debug, Default)]
 pub(super) struct Book {
@@ -152,13 +162,18 @@ impl Book {
         }
     }
 
-    /// Ends those that are not ready `limit` after they entered the book.
-    pub(super) fn end_overdue(&mut self, now: Instant, limit: Duration) -> Vec<News> {
+    /// Ends those that are not ready `limit` after they entered the book; `explain` says more about each.
+    pub(super) fn end_overdue(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        explain: impl Fn(ReplicaId) -> String,
+    ) -> Vec<News> {
         let overdue = |member: &Member| member.stage != Stage::Served && now.since(member.since) >= limit;
         let late: Vec<_> =
             self.members.iter().filter(|(_, member)| overdue(member)).map(|(id, _)| *id).collect();
-        let why = format!("not ready within the start limit of {limit:?}");
-        late.into_iter().filter_map(|id| self.end(id, &why, true)).collect()
+        let why = |id| format!("not ready within the start limit of {limit:?}{}", explain(id));
+        late.into_iter().filter_map(|id| self.end(id, &why(id), true)).collect()
     }
 
     /// Those whose stop may be called now; it counts as running from here on.
@@ -172,8 +187,8 @@ impl Book {
         .collect()
     }
 
-    /// Notes who became ready since the last observation; tells of each whether it was ordered here.
-    pub(super) fn became_ready(&mut self, seen: &Observation) -> Vec<(ReplicaId, bool)> {
+    /// Notes who became ready since the last observation.
+    pub(super) fn became_ready(&mut self, seen: &Observation) -> Vec<Newcomer> {
         let mut new = Vec::new();
         for facts in seen.replicas.iter().filter(|facts| facts.phase == Phase::Ready) {
             if let Some(member) = self.members.get_mut(&facts.id)
@@ -181,7 +196,8 @@ impl Book {
                 && member.end.is_none()
             {
                 member.stage = Stage::Served;
-                new.push((facts.id, member.ordered_here));
+                let (ordered_here, after) = (member.ordered_here, seen.at.since(member.since));
+                new.push(Newcomer { id: facts.id, ordered_here, after });
             }
         }
         new
@@ -228,11 +244,21 @@ impl Member {
 
 /// How an engine ended, with its last words.
 fn quote(how: &str, output: &[String]) -> String {
-    let last = output.get(output.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
-    if last.is_empty() {
-        return format!("the engine ended ({how}) and printed nothing");
+    match last_lines(output) {
+        Some(lines) => format!("the engine ended ({how}){lines}"),
+        None => format!("the engine ended ({how}) and printed nothing"),
     }
-    format!("the engine ended ({how}); its last lines:\n{}", last.join("\n"))
+}
+
+/// What an engine that runs and is not ready says of itself: to its probe, and on its output.
+pub(super) fn explain(trouble: Option<String>, output: &[String]) -> String {
+    let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
+    trouble + &last_lines(output).unwrap_or_default()
+}
+
+fn last_lines(output: &[String]) -> Option<String> {
+    let last = output.get(output.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
+    (!last.is_empty()).then(|| format!("; its last lines:\n{}", last.join("\n")))
 }
 
 #[cfg(test)]

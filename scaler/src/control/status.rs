@@ -66,14 +66,13 @@ impl ControlStatus {
         view.last_failure = None;
     }
 
-    pub(super) fn start_failed(&self, why: &str) {
-        let mut view = self.lock();
-        view.starts_failed += 1;
-        view.last_failure = Some(why.to_owned());
+    pub(super) fn start_failed(&self, what: String) {
+        self.lock().starts_failed += 1;
+        self.failed(what);
     }
 
-    pub(super) fn stop_failed(&self, why: String) {
-        self.lock().last_failure = Some(why);
+    pub(super) fn failed(&self, what: String) {
+        self.lock().last_failure = Some(what);
     }
 
     pub(super) fn provider_answers(&self, error: Option<String>) {

@@ -124,7 +124,7 @@ async fn a_provider_that_panics_costs_one_start() {
     world.script().panic_at_start = true;
     let run = Loop::start(&world, sizing(0, 4));
     world.arrive(1);
-    world.reaches("start failed 1: the provider panicked over replica 1").await;
+    world.reaches("start failed 1: the provider panicked over it").await;
     world.script().panic_at_start = false;
     world.reaches("ready 2").await;
     assert_eq!(run.status.view().starts_failed, 1);
@@ -155,7 +155,7 @@ async fn an_engine_that_ends_while_it_starts_is_quoted_and_cleared_away() {
     let why = "the engine ended (exit code 1); its last lines:\nCUDA out of memory";
     let failed = format!("start failed 1: {why}");
     assert_eq!(world.log(), ["ordered 1", "start 1", &failed, "stop 1"]);
-    assert_eq!(run.status.view().last_failure.as_deref(), Some(why));
+    assert_eq!(run.status.view().last_failure, Some(format!("chat-1 did not start: {why}")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -258,7 +258,7 @@ async fn a_failed_stop_is_tried_again() {
     let run = Loop::start(&world, sizing(0, 2));
     world.reaches("gone 1").await;
     assert_eq!(world.log()[2..], ["drain 1", "stop 1", "stop 1", "stop 1", "gone 1"]);
-    assert_eq!(run.status.view().last_failure.as_deref(), Some("cannot stop replica 1: it clings"));
+    assert_eq!(run.status.view().last_failure.as_deref(), Some("chat-1 could not be stopped: it clings"));
 }
 
 #[tokio::test(start_paused = true)]

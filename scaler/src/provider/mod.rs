@@ -34,6 +34,11 @@ pub trait Provider: Send + Sync {
     /// Resolves when [`Provider::list`] may answer differently: an engine listens, an engine has exited.
     fn changed(&self) -> BoxFuture<'_, ()>;
 
+    /// The last lines that a replica printed, oldest first; none where that is not known. It may read a small file.
+    fn output(&self, _id: ReplicaId) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The size of the next replica that [`Provider::start`] would make.
     fn capacity(&self) -> Capacity {
         Capacity::ONE
@@ -109,4 +114,14 @@ pub enum ProviderError {
         /// Its kind.
         kind: &'static str,
     },
+}
+
+impl ProviderError {
+    /// What came of it, to be told beside the name of the replica.
+    pub fn reason(self) -> String {
+        match self {
+            Self::Start { why, .. } | Self::Stop { why, .. } => why,
+            Self::Unavailable { .. } | Self::Fixed { .. } => self.to_string(),
+        }
+    }
 }

@@ -70,7 +70,8 @@ fn output_is_quoted_from_its_end_and_bounded() {
 fn one_that_served_and_died_is_gone() {
     let mut book = Book::default();
     book.take_in(&[up(1)], NOW);
-    assert_eq!(book.became_ready(&ready(1)), [(ReplicaId(1), false)]);
+    let new = book.became_ready(&ready(1));
+    assert_eq!(new.iter().map(|new| (new.id, new.ordered_here)).collect::<Vec<_>>(), [(ReplicaId(1), false)]);
     assert_eq!(book.became_ready(&ready(1)), []);
     let news = book.take_in(&[exited(1, &[])], NOW);
     assert!(matches!(news.as_slice(), [(ReplicaId(1), Change::Gone { .. })]), "{news:?}");
@@ -132,8 +133,10 @@ fn c018_only_the_start_limit_ends_a_start() {
     let limit = Duration::from_secs(1800);
     book.take_in(&[up(1), up(2)], NOW);
     book.became_ready(&ready(1));
-    assert_eq!(book.end_overdue(NOW + Duration::from_secs(1799), limit), []);
-    let why = "not ready within the start limit of 1800s".to_owned();
-    assert_eq!(book.end_overdue(NOW + limit, limit), [(ReplicaId(2), Change::StartFailed { why })]);
-    assert_eq!(book.end_overdue(NOW + limit, limit), []);
+    let said = |_| explain(Some("/health answers 503".to_owned()), &["loading".to_owned()]);
+    assert_eq!(book.end_overdue(NOW + Duration::from_secs(1799), limit, said), []);
+    let why =
+        "not ready within the start limit of 1800s: /health answers 503; its last lines:\nloading".to_owned();
+    assert_eq!(book.end_overdue(NOW + limit, limit, said), [(ReplicaId(2), Change::StartFailed { why })]);
+    assert_eq!(book.end_overdue(NOW + limit, limit, said), []);
 }

@@ -77,10 +77,10 @@ async fn end(core: &Core, id: ReplicaId, known: Vec<Identity>) {
     let ended = terminate(move || Ok(Table::read()?.members(&marks, id, &known))).await;
     match ended {
         // The record stays, so that the next run tries again.
-        Err(why) => warn!(replica = name, why, "cannot end what an earlier run left"),
+        Err(why) => warn!("{name}: cannot end what an earlier run left: {why}"),
         Ok(()) => match core.folder.forget(id, true) {
-            Ok(()) => info!(replica = name, "ended what an earlier run left"),
-            Err(error) => warn!(replica = name, %error, "cannot remove files of an earlier run"),
+            Ok(()) => info!("{name}: ended what an earlier run left"),
+            Err(error) => warn!("{name}: cannot remove files of an earlier run: {error}"),
         },
     }
 }

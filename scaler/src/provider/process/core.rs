@@ -163,7 +163,7 @@ impl Core {
         let Some(replica) = fleet.replicas.get_mut(&id) else { return };
         replica.record.members = members;
         if let Err(error) = self.folder.save(&replica.record) {
-            warn!(replica = %self.name(id), %error, "cannot update the record");
+            warn!("{}: cannot update its record: {error}", self.name(id));
         }
     }
 

@@ -86,7 +86,7 @@ impl ProcessProvider {
             if self.core.look(id).await? == Owner::Replica {
                 self.core.set_up(id);
             }
-            tracing::info!(replica = %self.core.name(id), "adopted a running engine");
+            tracing::info!("{} is adopted: it still runs", self.core.name(id));
             self.follow(id, leader);
         }
         Ok(())
@@ -131,7 +131,7 @@ impl ProcessProvider {
         let core = Arc::clone(&self.core);
         let ended = tokio::spawn(async move {
             if let Err(why) = core.terminate(id).await {
-                tracing::warn!(replica = %core.name(id), why, "cannot end an engine without a record");
+                tracing::warn!("{}: cannot end its engine: {why}", core.name(id));
             }
             child.wait().await.ok();
         });
@@ -141,7 +141,7 @@ impl ProcessProvider {
     /// Removes what a start that came to nothing left in the folder.
     fn tidy(&self, id: ReplicaId) {
         if let Err(error) = self.core.folder.forget(id, false) {
-            tracing::warn!(replica = %self.core.name(id), %error, "cannot remove its files");
+            tracing::warn!("{}: cannot remove its files: {error}", self.core.name(id));
         }
     }
 
@@ -199,6 +199,10 @@ impl Provider for ProcessProvider {
 
     fn changed(&self) -> BoxFuture<'_, ()> {
         self.core.news().boxed()
+    }
+
+    fn output(&self, id: ReplicaId) -> Vec<String> {
+        output::last_lines(&self.core.folder.log(id))
     }
 
     fn capacity(&self) -> Capacity {

@@ -69,7 +69,12 @@ impl ProcessSpec {
         }
         let twin = log.try_clone().map_err(|error| format!("cannot share the log file: {error}"))?;
         command.stdin(Stdio::null()).stdout(log).stderr(twin).process_group(0);
-        Command::from(command).spawn().map_err(|error| format!("cannot run {program:?}: {error}"))
+        Command::from(command).spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if !program.contains('/') => {
+                format!("cannot run {program:?}: there is no such program on PATH")
+            }
+            _ => format!("cannot run {program:?}: {error}"),
+        })
     }
 }
 

@@ -63,10 +63,10 @@ pub(super) async fn supervise(core: Arc<Core>, id: ReplicaId, mut leader: Leader
     trim(&core, id).await;
     let log = core.folder.log(id);
     let output = blocking(move || Ok(output::last_lines(&log))).await.unwrap_or_default();
-    debug!(replica = %core.name(id), how, "engine ended");
+    debug!("{}: its engine ended: {how}", core.name(id));
     core.set_state(id, InstanceState::Exited { how, output });
     if let Err(why) = core.terminate(id).await {
-        warn!(replica = %core.name(id), why, "engine left something behind");
+        warn!("{} left something behind: {why}", core.name(id));
     }
     if let Leader::Child(child) = &mut leader {
         child.wait().await.ok(); // Reaps it, where it was stopped above.
@@ -93,7 +93,7 @@ async fn accompany(core: &Arc<Core>, id: ReplicaId) -> String {
                     return format!("port {} was taken by {who}", core.port(id).unwrap_or_default());
                 }
             }
-            Err(error) => warn!(replica = %core.name(id), %error, "cannot tell who listens"),
+            Err(error) => warn!("{}: cannot tell who listens at its port: {error}", core.name(id)),
         }
         if trimmed.elapsed() >= TRIM {
             trim(core, id).await;
@@ -114,6 +114,6 @@ async fn trim(core: &Core, id: ReplicaId) {
         && let Err(error) = blocking(move || output::trim(&log)).await
         && error.kind() != io::ErrorKind::NotFound
     {
-        warn!(replica = %core.name(id), %error, "cannot cut the log back");
+        warn!("{}: cannot cut its log back: {error}", core.name(id));
     }
 }

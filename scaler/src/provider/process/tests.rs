@@ -104,7 +104,12 @@ async fn h4_an_engine_that_cannot_be_run_is_named_with_the_reason() {
     fs::write(&plain, "").unwrap();
     let state = StateDir::open(&dir.path().join("state")).unwrap();
     let cases = [
-        ("missing", vec!["no-such-engine-4711".to_owned()], None, "no-such-engine-4711\": No such file"),
+        (
+            "missing",
+            vec!["no-such-engine-4711".to_owned()],
+            None,
+            "no-such-engine-4711\": there is no such program",
+        ),
         ("plain", vec![plain.display().to_string()], None, "plain\": Permission denied"),
         (
             "dir",

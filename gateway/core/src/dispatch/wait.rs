@@ -1,0 +1,120 @@
+//! How long a request would wait, who may wait at all, for how long, and what the others are told (Q1–Q3).
+
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::request::RequestFacts;
+use tidegate_shared::time::{Duration, Instant};
+
+use super::{Dispatcher, Rejection};
+
+/// Failed starts in a row from which waiters are told instead of held.
+const START_FAILURES_TOLD: u32 = 2;
+/// What a refused client is told at least and at most (Q2).
+pub(super) const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+
+/// Rounded up, so that clients that read `Retry-After` and clients that read `retry-after-ms` are told the same, and
+/// come when they are expected.
+fn whole_seconds(wait: Duration) -> Duration {
+    Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
+}
+
+impl Dispatcher {
+    /// Why the line is closed to this request, if it is.
+    pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, promised: bool) -> Option<Refusal> {
+        if self.replicas.iter().next().is_none() && !self.startable {
+            return Some(Refusal::NoReplica);
+        }
+        if self.queue.len() >= self.limits.queue_requests {
+            return Some(Refusal::QueueFull);
+        }
+        if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
+            return Some(Refusal::QueueBytes);
+        }
+        if self.replicas.ready() == 0 || promised {
+            return None;
+        }
+        let measured = |count, places| self.drain.time_for(now, count, places);
+        let wait = self.wait_behind(now, self.queue.len(), measured)?;
+        (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
+    }
+
+    /// Makes a refusal and the promise that goes with it. `before`: who stands before this request in the line.
+    pub(super) fn refuse(
+        &mut self,
+        now: Instant,
+        facts: &RequestFacts,
+        arrived: Instant,
+        before: u32,
+        reason: Refusal,
+    ) -> Rejection {
+        let drained = |count, places| {
+            let measured = self.drain.time_for(now, count, places);
+            measured.or_else(|| self.drain.guess_for(now, count, places))
+        };
+        let unknown =
+            || self.expected_ready(now).first().copied().unwrap_or_default().max(self.limits.headroom);
+        let wait = self.wait_behind(now, before, drained).unwrap_or_else(unknown);
+        let retry_after = whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
+        self.promises.make(facts.fingerprint, arrived, now + retry_after);
+        Rejection { reason, retry_after }
+    }
+
+    /// Until when somebody whose limit counts from `since` may wait, and what he is told then.
+    pub(super) fn patience(&self, since: Instant) -> (Instant, Refusal) {
+        let cold = since.max(self.cold_since);
+        if self.replicas.ready() > 0 {
+            (since.max(self.warm_since) + self.limits.headroom, Refusal::WaitedTooLong)
+        } else if !self.startable {
+            (cold + self.limits.headroom, Refusal::NoReplica)
+        } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {
+            (since + self.limits.headroom, Refusal::StartFailed)
+        } else {
+            (cold + self.limits.cold_start, Refusal::ColdStartTooLong)
+        }
+    }
+
+    /// How long until a request can start that stands behind `before` others of the line and behind everybody who was
+    /// told to come back; `None` while that cannot be known. `drained` tells how long until so many requests have ended
+    /// on so many places.
+    fn wait_behind(
+        &self,
+        now: Instant,
+        before: u32,
+        drained: impl Fn(u64, u64) -> Option<Duration>,
+    ) -> Option<Duration> {
+        let places = u64::from(self.limits.concurrency);
+        let mut left = u64::from(before) + u64::from(self.promises.expected()) + 1;
+        let mut open = self.replicas.places();
+        let mut passed = Duration::ZERO;
+        for ready_in in self.expected_ready(now) {
+            let until_then = ready_in - passed;
+            if let Some(all) = drained(left, open) {
+                if all <= until_then {
+                    return Some(passed + all);
+                }
+                // What ends until then, in proportion; `all` is longer, so it is not zero.
+                let ended = u128::from(left) * until_then.as_micros() / all.as_micros().max(1);
+                left = left.saturating_sub(u64::try_from(ended).unwrap_or(u64::MAX));
+            }
+            passed = ready_in;
+            if left <= places {
+                return Some(passed);
+            }
+            left -= places;
+            open += places;
+        }
+        Some(passed + drained(left, open)?)
+    }
+
+    /// When the replicas on their way can be expected to be ready, from now on, soonest first: they take as long as the
+    /// last one took. One that is overdue is as far from being ready as it is overdue.
+    fn expected_ready(&self, now: Instant) -> Vec<Duration> {
+        let Some(took) = self.start_took else { return Vec::new() };
+        let coming = self.replicas.iter().filter(|replica| replica.is_on_its_way());
+        let mut expected: Vec<_> = coming
+            .map(|replica| replica.ordered + took)
+            .map(|ready| ready.since(now).max(now.since(ready)))
+            .collect();
+        expected.sort_unstable();
+        expected
+    }
+}

@@ -1,0 +1,117 @@
+//! What the log says of one fleet: a line for each event, for people, with the public names of replicas. Only words;
+//! nothing here decides or remembers.
+
+use std::fmt::Display;
+
+use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::time::Duration;
+use tracing::{debug, info, warn};
+
+use super::book::Newcomer;
+use crate::fleet::Change;
+use crate::provider::ProviderError;
+
+/// Speaks of one deployment.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    name: DeploymentName,
+}
+
+impl Log {
+    pub(super) fn new(name: DeploymentName) -> Self {
+        Self { name }
+    }
+
+    /// The public name of a replica.
+    pub(super) fn replica(&self, id: ReplicaId) -> String {
+        replica_name(&self.name, id)
+    }
+
+    /// A decision that changed the target or the kind of reason.
+    pub(super) fn decided(&self, decision: &ScaleDecision) {
+        let (name, target, current) = (&self.name, decision.target, decision.current);
+        let replicas = if target == 1 { "replica" } else { "replicas" };
+        if target == current {
+            debug!("{name} stays at {target} {replicas}: {decision}");
+        } else {
+            info!("{name} wants {target} {replicas} and has {current}: {decision}");
+        }
+    }
+
+    /// The provider does not answer.
+    pub(super) fn held(&self, error: &ProviderError, retry_in: Duration) {
+        warn!("{} is held as it is, next try in {} s: {error}", self.name, retry_in.as_secs());
+    }
+
+    /// A replica became ready.
+    pub(super) fn ready(&self, new: &Newcomer) {
+        let name = self.replica(new.id);
+        match new.ordered_here {
+            true => info!("{name} is ready, {:.1} s after its order", new.after.as_secs_f64()),
+            false => info!("{name} is ready"),
+        }
+    }
+
+    /// Something is announced to the gateway; a replica that is gone is told by [`Log::stopped`] or [`Log::lost`].
+    pub(super) fn announced(&self, id: ReplicaId, change: &Change) {
+        let name = self.replica(id);
+        match change {
+            Change::Ordered { .. } => info!("{name} is being started"),
+            Change::Up { url, .. } => info!("{name} listens at {url}; it is ready once its model is loaded"),
+            Change::Drain => info!("{name} drains: no new request goes there"),
+            Change::Undrain => info!("{name} takes requests again: load came back"),
+            Change::StartFailed { why } => warn!("{name} did not start: {}", indented(why)),
+            Change::Gone { why } => info!("{name} is stopped: {}", indented(why)),
+        }
+    }
+
+    /// A replica ended, and not because it was stopped.
+    pub(super) fn lost(&self, id: ReplicaId, why: &str) {
+        warn!("{} is lost: {}", self.replica(id), indented(why));
+    }
+
+    /// A replica has to go.
+    pub(super) fn stopping(&self, id: ReplicaId, why: &str) {
+        debug!("{} is being stopped: {why}", self.replica(id));
+    }
+
+    /// A stop failed and will be tried again.
+    pub(super) fn stop_failed(&self, id: ReplicaId, why: &str, retry_in: Duration) {
+        warn!(
+            "{} could not be stopped, next try in {} s: {}",
+            self.replica(id),
+            retry_in.as_secs(),
+            indented(why)
+        );
+    }
+
+    /// The end came before everything was stopped.
+    pub(super) fn left(&self, ids: &[ReplicaId], within: Duration) {
+        let names: Vec<String> = ids.iter().map(|id| self.replica(*id)).collect();
+        warn!("not stopped within {} s: {}", within.as_secs(), names.join(", "));
+    }
+
+    /// The end came while the provider was still busy.
+    pub(super) fn left_busy(&self, limit: Duration) {
+        warn!("{}: starts and stops that took over {} s are left to themselves", self.name, limit.as_secs());
+    }
+}
+
+/// Text of an engine as part of a line: its further lines are set in, so that none can pass for a line of the log,
+/// and nothing of it steers a terminal.
+fn indented(text: &str) -> impl Display {
+    let clean = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
+    text.trim_end().chars().map(clean).collect::<String>().replace('\n', "\n    ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_an_engine_passes_for_one_of_the_log() {
+        let said = indented("it ended:\nERROR all is lost\x1b[2J\r\n").to_string();
+        assert_eq!(said, "it ended:\n    ERROR all is lost [2J");
+    }
+}

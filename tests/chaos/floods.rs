@@ -1,0 +1,172 @@
+//! Floods: connections that say nothing, heads that never end, bodies that fill the memory, streams that nobody reads.
+//! Others are served meanwhile, and memory stays within its bounds (H6, C-072).
+
+use procfs::process::Process;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tidegate_shared::names::metric;
+use tidegate_tests::client::{Raw, post};
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::{eventually, within};
+use tidegate_tests::gateway::{Gateway, binary};
+use tidegate_tests::openai::{chat, chat_stream, delta, reply};
+use tidegate_tests::script::{Gate, Script};
+use tidegate_tests::stub::{End, Stub};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::task::JoinSet;
+
+use crate::CHAT;
+use crate::fleet::{descriptors, resident};
+
+/// Lets this process have as many descriptors as it may, and gives how many connections are sensible then.
+fn room_for(wanted: usize) -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("more descriptors");
+    let most = limit.current.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+    wanted.min(most / 2)
+}
+
+#[tokio::test]
+async fn h6_thousands_of_silent_connections_are_closed_in_time() {
+    let count = room_for(5000);
+    let stub = Stub::start().await;
+    let config = Config::of(Deployment::chat([&stub])).set("limits.header_read", "5s");
+    let gateway = Gateway::start(config).await;
+    let (files, memory) = (descriptors(&gateway), resident(&gateway));
+    let mut silent = JoinSet::new();
+    for index in 0..count {
+        let mut raw = Raw::connect(gateway.address).await;
+        if index % 4 == 0 {
+            raw.offer("POST /v1/chat/completions HTTP/1.1\r\nhost: tidegate\r\nx-slow: ").await;
+        }
+        silent.spawn(async move { raw.head().await });
+    }
+    for client in [gateway.client(), gateway.h2()] {
+        assert_eq!(client.post(CHAT, &chat("chat", "meanwhile")).await.status, 200);
+    }
+    let during = resident(&gateway);
+    while let Some(head) = silent.join_next().await {
+        let head = head.expect("an end");
+        assert!(head.is_none_or(|head| head.status() == 408), "closed, with 408 at most");
+    }
+    eventually("their descriptors are closed", async || match descriptors(&gateway) {
+        now if now <= files + 16 => Ok(()),
+        now => Err(format!("{now} after {files}")),
+    })
+    .await;
+    eprintln!("{count} connections: {memory} MiB before, {during} MiB with them");
+    assert!(during < memory + 200, "{during} MiB with them, {memory} MiB before");
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h6_the_gateway_takes_all_descriptors_that_it_may_have() {
+    let dir = tempfile::TempDir::with_prefix("tidegate-test-").expect("a folder");
+    let stub = Stub::start().await;
+    let text = Config::of(Deployment::chat([&stub])).render(dir.path(), 0, 0);
+    std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
+    let program = tokio::task::spawn_blocking(binary).await.expect("the binary");
+    let mut command = tokio::process::Command::new("/bin/sh");
+    command.args(["-c", "ulimit -Sn 64 && exec \"$0\" serve"]).arg(program).current_dir(dir.path());
+    let mut child =
+        command.kill_on_drop(true).stderr(std::process::Stdio::piped()).spawn().expect("start it");
+    let mut log = BufReader::new(child.stderr.take().expect("stderr")).lines();
+    while !within("it serves", log.next_line()).await.expect("a line").expect("it runs").contains("serving") {
+    }
+    let pid = i32::try_from(child.id().expect("it runs")).expect("a pid");
+    let limits = Process::new(pid).and_then(|process| process.limits()).expect("its limits");
+    let (soft, hard) = (limits.max_open_files.soft_limit, limits.max_open_files.hard_limit);
+    assert_eq!(format!("{soft:?}"), format!("{hard:?}"));
+}
+
+#[tokio::test]
+async fn c_072_large_bodies_at_once_stay_within_the_limit() {
+    let gate = Gate::closed();
+    let open = gate.clone();
+    let stub = Stub::with(move |request| Script::new().wait(&gate).then(reply(request))).await;
+    let deployment = Deployment::chat([&stub]).set("concurrency_limit", 1).set("queue.headroom", "10m");
+    let config = Config::of(deployment.set("queue.bytes", "1GiB")).set("limits.buffered", "128MiB");
+    let gateway = Gateway::start(config).await;
+    let memory = resident(&gateway);
+    let body = chat("chat", &"x".repeat((64 << 20) - 100)).to_string();
+    let mut clients = JoinSet::new();
+    for _ in 0..6 {
+        let (body, client) = (body.clone(), gateway.client());
+        clients.spawn(async move { client.send(hyper::Method::POST, CHAT, &[], body).await });
+    }
+    let mut most = 0;
+    let mut refused = 0;
+    while refused < 4 {
+        let answer = clients.join_next().await.expect("a client").expect("an answer");
+        assert_eq!(answer.status, 503, "{:?}", answer.body);
+        assert!(answer.header("retry-after").parse::<u64>().is_ok_and(|seconds| seconds >= 1));
+        refused += 1;
+        most = most.max(resident(&gateway));
+        let small = gateway.client().get("/v1/models").await;
+        assert_eq!(small.status, 200);
+        if clients.len() == 1 {
+            break;
+        }
+    }
+    eprintln!("6 bodies of 64 MiB: {memory} MiB before, {most} MiB at most");
+    assert!(most < memory + 128 + 96, "{most} MiB, {memory} MiB before, 128 MiB are allowed");
+    open.open();
+    while let Some(answer) = clients.join_next().await {
+        let answer = answer.expect("an answer");
+        assert!([200, 503].contains(&answer.status), "{:?}", answer.body);
+    }
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h6_a_client_that_never_reads_costs_little() {
+    let event = delta(&"x".repeat(100_000));
+    let stub = Stub::with(move |request| {
+        let events = if request.json()["messages"][0]["content"] == "read" { 200 } else { 2000 };
+        (0..events).fold(Script::sse(), |script, _| script.event(&event)).done()
+    })
+    .await;
+    let gateway = Gateway::start(Config::of(Deployment::chat([&stub]))).await;
+    let memory = resident(&gateway);
+    let mut lazy = Vec::new();
+    for _ in 0..10 {
+        let body = chat_stream("chat", "never read").to_string();
+        lazy.push(Raw::posted(gateway.address, CHAT, &body).await);
+    }
+    stub.request(9).await;
+    // Whoever reads gets the whole stream meanwhile.
+    let answer = gateway.client().post(CHAT, &chat_stream("chat", "read")).await;
+    assert!(answer.body.ends_with(b"data: [DONE]\n\n") && answer.body.len() > 200 * 100_000);
+    let during = resident(&gateway);
+    eprintln!("10 streams that nobody reads: {memory} MiB before, {during} MiB with them");
+    assert!(during < memory + 64, "{during} MiB with them, {memory} MiB before");
+    assert_eq!(stub.running(), 10, "none of them ended");
+    drop(lazy);
+    for index in 0..10 {
+        assert_eq!(stub.ended(index).await, End::PeerLeft);
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h6_slow_bodies_hold_nobody_up() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(Config::of(Deployment::chat([&stub]))).await;
+    let body = chat("chat", "slow").to_string();
+    let mut slow = Vec::new();
+    for _ in 0..200 {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(post(CHAT, &[&format!("content-length: {}", body.len())])).await;
+        raw.send(&body[..10]).await;
+        slow.push(raw);
+    }
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "quick")).await.status, 200);
+    gateway.in_flight(0).await;
+    for raw in &mut slow {
+        raw.send(&body[10..]).await;
+        assert_eq!(raw.head().await.expect("an answer").status(), 200);
+    }
+    gateway.assert_idle().await;
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+}

@@ -1,0 +1,235 @@
+//! Messages that HTTP/1.1 and HTTP/2 allow, forbid or leave open, as bytes on a socket: nothing that a proxy in front
+//! or a replica behind could read in two ways, and no way to keep a place by sending more.
+
+use std::time::Duration;
+
+use tidegate_shared::names::metric;
+use tidegate_tests::client::{Raw, post};
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::within;
+use tidegate_tests::gateway::Gateway;
+use tidegate_tests::openai::{assert_error_shape, chat, delta};
+use tidegate_tests::script::Script;
+use tidegate_tests::stub::{End, Stub};
+use tidegate_tests::wire::Framing;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::CHAT;
+
+async fn serve(stub: &Stub) -> Gateway {
+    Gateway::start(Config::of(Deployment::chat([stub]))).await
+}
+
+#[tokio::test]
+async fn h7_leaving_is_noticed_behind_a_pipelined_request() {
+    let stub = Stub::with(|request| match request.json()["stream"] == true {
+        true => Script::sse().event(&delta("a")).stall(),
+        false => Script::new().stall(),
+    })
+    .await;
+    let one = Deployment::chat([&stub]).set("concurrency_limit", 1).set("queue.headroom", "10m");
+    let gateway = Gateway::start(Config::of(one)).await;
+    let body = chat("chat", "next").to_string();
+    let next = post(CHAT, &[&format!("content-length: {}", body.len())]) + &body;
+    let mut rest = vec!["\r\n".to_owned(), "GE".to_owned(), next.clone(), next.repeat(100)];
+    // Half a request of which the rest will never come.
+    rest.push(next[..next.len() - 1].to_owned());
+    for (index, rest) in rest.iter().enumerate() {
+        for stream in [false, true] {
+            let body = serde_json::json!({"model": "chat", "stream": stream, "messages": []}).to_string();
+            let mut raw = Raw::posted(gateway.address, CHAT, &body).await;
+            raw.send(rest).await;
+            stub.request(stub.count().max(2 * index + usize::from(stream) + 1) - 1).await;
+            if stream {
+                let mut framing = raw.head().await.expect("a head").framing(Framing::Close);
+                assert!(raw.piece(&mut framing).await.expect("an event").is_some());
+            }
+            let mut waiter = Raw::posted(gateway.address, CHAT, &body).await;
+            waiter.send(rest).await;
+            gateway.queued(1).await;
+            drop(waiter);
+            gateway.queued(0).await;
+            let work = stub.count();
+            drop(raw);
+            assert_eq!(stub.ended(work - 1).await, End::PeerLeft);
+            gateway.assert_idle().await;
+        }
+    }
+    assert_eq!(stub.count(), 2 * rest.len(), "what was pipelined behind is never sent");
+}
+
+#[tokio::test]
+async fn h6_a_connection_that_says_nothing_is_closed() {
+    let stub = Stub::start().await;
+    let config = Config::of(Deployment::chat([&stub])).set("limits.header_read", "300ms");
+    let gateway = Gateway::start(config).await;
+    for start in ["", "PRI * HTTP/2.0\r\n\r\nSM", "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow: "]
+    {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(start).await;
+        let head = raw.head().await;
+        assert!(head.is_none_or(|head| head.status() == 408), "{start:?}");
+    }
+}
+
+#[tokio::test]
+async fn h6_http_1_1_needs_exactly_one_host() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    let status = async |head: &str| {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(head).await;
+        let head = raw.head().await.expect("an answer");
+        let (body, _) = raw.body(&head).await;
+        if head.status() >= 400 {
+            assert_error_shape(&body);
+        }
+        head.status()
+    };
+    for hosts in ["", "host: a\r\nhost: a\r\n", "host: a b\r\n", "host: user@a\r\n", "host: a/b\r\n"] {
+        assert_eq!(status(&format!("GET /v1/models HTTP/1.1\r\n{hosts}\r\n")).await, 400, "{hosts:?}");
+    }
+    for hosts in ["host:\r\n", "host: a_b.c:80\r\n", "host: [::1]:8080\r\n"] {
+        assert_eq!(status(&format!("GET /v1/models HTTP/1.1\r\n{hosts}\r\n")).await, 200, "{hosts:?}");
+    }
+    assert_eq!(status("GET /v1/models HTTP/1.0\r\n\r\n").await, 200, "HTTP/1.0 has none");
+}
+
+#[tokio::test]
+async fn h6_a_transfer_coding_that_is_not_understood_is_refused() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    let body = chat("chat", "hi").to_string();
+    for coding in ["gzip, chunked", "chunked, chunked", "x-chunked", "identity"] {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(post(CHAT, &[&format!("transfer-encoding: {coding}")])).await;
+        raw.offer(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).await;
+        assert_eq!(raw.head().await.expect("an answer").status(), 400, "{coding}");
+    }
+    assert_eq!(stub.count(), 0);
+}
+
+#[tokio::test]
+async fn c_091_a_length_beside_chunks_cuts_no_answer() {
+    let stub = Stub::with(|_| {
+        Script::new()
+            .raw("HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n")
+            .chunk("{\"whole\":1}")
+            .end()
+    })
+    .await;
+    let gateway = serve(&stub).await;
+    let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+    assert_eq!((answer.status, &answer.body[..]), (200, &b"{\"whole\":1}"[..]));
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn odd_answers_of_a_replica_end_cleanly() {
+    let head = "HTTP/1.1 200 OK\r\n";
+    let odd = [
+        (
+            format!(
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n{head}content-length: 2\r\n\r\n{{}}"
+            ),
+            200,
+        ),
+        ("HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\n{}".to_owned(), 204),
+        ("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n".to_owned(), 502),
+        (format!("{head}content-length: 3\r\ncontent-length: 2\r\n\r\n{{}}"), 502),
+        (format!("{head}x-folded: a\r\n b\r\ncontent-length: 2\r\n\r\n{{}}"), 502),
+        (format!("{head}x-nul: a\0b\r\ncontent-length: 2\r\n\r\n{{}}"), 502),
+        (format!("{head}connection: content-type, x-request-id\r\ncontent-length: 2\r\n\r\n{{}}"), 200),
+        (format!("{head}transfer-encoding: chunked\r\n\r\n2;a=b\r\n{{}}\r\n0\r\nx-trailer: 1\r\n\r\n"), 200),
+        ("HTTP/1.0 200 OK\r\n\r\n{}".to_owned(), 200),
+    ];
+    for (answer, status) in odd {
+        let script = Script::new().raw(answer.clone()).close();
+        let stub = Stub::with(move |_| script.clone()).await;
+        let gateway = serve(&stub).await;
+        for client in [gateway.client(), gateway.h2()] {
+            let got = client.post(CHAT, &chat("chat", "hi")).await;
+            assert_eq!(got.status, status, "{answer:?}");
+            assert!(got.header("x-request-id").starts_with("req-"), "{answer:?}");
+            match status {
+                200 => assert_eq!(&got.body[..], b"{}", "{answer:?}"),
+                204 => assert!(got.body.is_empty(), "{answer:?}"),
+                _ => drop(assert_error_shape(&got.body)),
+            }
+        }
+        gateway.assert_idle().await;
+    }
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    let mut bytes = length[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// The header block of a `GET /v1/models`.
+fn header_block() -> Vec<u8> {
+    // `:method: GET` and `:scheme: http` from the static table, `:path` and `:authority` as literals.
+    let literal = |index: u8, value: &str| {
+        let length = u8::try_from(value.len()).expect("short");
+        [&[index, length][..], value.as_bytes()].concat()
+    };
+    [&[0x82, 0x86][..], &literal(0x04, "/v1/models"), &literal(0x01, "tidegate")].concat()
+}
+
+/// Floods a gateway over one HTTP/2 connection with what `more` gives for each stream id.
+async fn flood(gateway: &Gateway, times: u32, more: impl Fn(u32) -> Vec<u8>) {
+    let mut stream = within("a connection", TcpStream::connect(gateway.address)).await.expect("connect");
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, &[]));
+    let (mut reader, mut writer) = stream.split();
+    let write = async {
+        let mut open = writer.write_all(&bytes).await.is_ok();
+        for index in 0..times {
+            open = open && writer.write_all(&more(2 * index + 1)).await.is_ok();
+        }
+    };
+    let mut sink = Vec::new();
+    let read = async { drop(reader.read_to_end(&mut sink).await) };
+    // Whether the gateway closes the connection or puts up with it is its choice.
+    within("the flood is over", async {
+        tokio::select! {
+            () = write => {}
+            () = read => {}
+        }
+    })
+    .await;
+    let answer = within("others are served", gateway.client().get("/v1/models")).await;
+    assert_eq!(answer.status, 200);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h6_floods_over_http_2_are_bounded() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    let before = crate::fleet::resident(&gateway);
+    let block = header_block();
+    // Streams that are opened and reset at once.
+    let reset = |id| [frame(1, 0x5, id, &block), frame(3, 0, id, &8_u32.to_be_bytes())].concat();
+    flood(&gateway, 20_000, reset).await;
+    // Streams whose header block never ends.
+    flood(&gateway, 1, |id| frame(1, 0x1, id, &block)).await;
+    let endless = |id| if id == 1 { frame(1, 0x1, 1, &block) } else { frame(9, 0, 1, &[0x40; 8192]) };
+    flood(&gateway, 2_000, endless).await;
+    // Pings, settings, windows of nothing, and data for nobody.
+    flood(&gateway, 20_000, |_| frame(6, 0, 0, &[7; 8])).await;
+    flood(&gateway, 20_000, |_| frame(4, 0, 0, &[])).await;
+    flood(&gateway, 20_000, |_| frame(2, 0, 0, &[0; 5])).await;
+    let after = crate::fleet::resident(&gateway);
+    assert!(after < before + 64, "resident: {after} MiB after {before}");
+    assert_eq!(gateway.metrics().await.total(metric::PANICS, &[]), 0.0);
+    let calm = timeout(Duration::from_secs(30), gateway.h2().get("/v1/models")).await;
+    assert_eq!(calm.expect("an answer").status, 200);
+}

@@ -1,0 +1,155 @@
+//! `kill -9` of the gateway (C-005): the next start finds the same engines again, and touches nothing else.
+
+use std::process::Stdio;
+
+use procfs::process::Process;
+use rustix::process::Signal;
+use serde_json::Value;
+use tidegate_tests::client::Raw;
+use tidegate_tests::deadline::eventually;
+use tidegate_tests::gateway::Gateway;
+use tokio::process::{Child, Command};
+
+use crate::CHAT;
+use crate::fleet::{Fleet, QUICK, brief, engines, long, replicas};
+
+/// A process that is nobody's replica.
+fn bystander() -> Child {
+    let mut command = Command::new("sleep");
+    command.arg("600").stdin(Stdio::null()).kill_on_drop(true);
+    command.spawn().expect("a bystander")
+}
+
+/// Writes records that name the bystander as replicas of the deployment: as if their pids had been used again, with
+/// the right start time and with a wrong one.
+fn forge(gateway: &Gateway, bystander: &Child) {
+    let pid = i32::try_from(bystander.id().expect("it lives")).expect("a pid");
+    let started = Process::new(pid).and_then(|process| process.stat()).expect("stat").starttime;
+    let folder = gateway.dir().join("state/chat");
+    let files = std::fs::read_dir(&folder).expect("the records");
+    let record = files
+        .map(|file| file.expect("a file").path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "json"))
+        .expect("a record");
+    let mut record: Value = serde_json::from_slice(&std::fs::read(record).expect("a record")).expect("JSON");
+    for (id, start) in [(901, started), (902, started + 1)] {
+        let identity = serde_json::json!({"pid": pid, "start": start});
+        record["id"] = id.into();
+        record["leader"] = identity.clone();
+        record["members"] = serde_json::json!([identity]);
+        std::fs::write(folder.join(format!("{id}.json")), record.to_string()).expect("forge");
+    }
+}
+
+#[tokio::test]
+async fn c_005_ten_kills_and_still_the_same_three_engines() {
+    let mut fleet = Fleet::launch(engines(QUICK).set("min", 3).set("max", 3)).await;
+    let before = fleet.settled(3).await;
+    let mut bystander = bystander();
+    for round in 0..10 {
+        forge(&fleet, &bystander);
+        fleet.kill();
+        fleet.restart().await;
+        let answer = fleet.ask(&format!("round {round}")).await;
+        assert_eq!(answer.status, 200, "served at once: {:?}", answer.body);
+        assert_eq!(fleet.settled(3).await, before, "the same engines after kill {round}");
+        assert!(bystander.try_wait().expect("wait").is_none(), "the bystander lives on");
+    }
+    fleet.terminate();
+    assert_eq!(fleet.ended().await.code(), Some(0));
+    assert_eq!(fleet.engines(), [], "SIGTERM leaves nothing");
+    assert!(bystander.try_wait().expect("wait").is_none(), "nor does the end touch it");
+}
+
+#[tokio::test]
+async fn c_005_killed_while_an_engine_starts() {
+    let arguments = ["--model", "chat", "--load-time", "1500ms"];
+    let deployment = || engines(&arguments).set("max", 2).set("window", "1s");
+    for moment in ["queued", "process", "starting"] {
+        let mut fleet = Fleet::launch(deployment()).await;
+        let asking = Raw::posted(fleet.address, CHAT, &brief("wake up").to_string()).await;
+        match moment {
+            "queued" => fleet.queued(1).await,
+            "process" => {
+                eventually("an engine's process", async || {
+                    fleet.engines().first().map(drop).ok_or_else(|| "none".to_owned())
+                })
+                .await;
+            }
+            _ => {
+                let starting = |chat: &Value| (chat["replicas"][0]["phase"] == "starting").then_some(());
+                fleet.until_status("a replica starts", starting).await;
+            }
+        }
+        let before = fleet.engines();
+        fleet.kill();
+        fleet.restart().await;
+        drop(asking);
+        let after = fleet.engines();
+        for engine in &after {
+            assert!(before.is_empty() || before.contains(engine), "{moment}: no duplicate: {after:?}");
+        }
+        assert_eq!(fleet.ask("after").await.status, 200, "{moment}");
+        fleet.settled(1).await;
+        fleet.empty().await;
+    }
+}
+
+#[tokio::test]
+async fn c_005_killed_while_a_replica_drains() {
+    let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "20000"];
+    let deployment = engines(&arguments)
+        .set("min", 1)
+        .set("max", 2)
+        .set("window", "1s")
+        .set("target_concurrency", 2)
+        .set("concurrency_limit", 2);
+    let mut fleet = Fleet::launch(deployment).await;
+    fleet.settled(1).await;
+    let mut streams = Vec::new();
+    for index in 0..4 {
+        streams.push(fleet.chat(&long(&format!("stream {index}"), 8000)).await);
+    }
+    let both = fleet.settled(2).await;
+    // One stream stays on each: one replica would do, so one of the two drains, and cannot end yet.
+    for engine in &both {
+        let of = |stream: &tidegate_tests::client::Stream| stream.header("x-tidegate-replica") == engine.id;
+        let at = streams.iter().position(of).expect("a stream on each");
+        drop(streams.swap_remove(at));
+    }
+    fleet
+        .until_status("one drains", |chat| {
+            let all = chat["replicas"].as_array()?;
+            all.iter()
+                .any(|replica| replica["phase"] == "draining" && replica["in_flight"] == 1)
+                .then_some(())
+        })
+        .await;
+    fleet.kill();
+    fleet.restart().await;
+    drop(streams);
+    assert_eq!(fleet.ask("after").await.status, 200);
+    let left = fleet.settled(1).await;
+    assert!(both.contains(&left[0]), "one of the two goes on: {left:?} of {both:?}");
+    for engine in &left {
+        eventually("its engine is idle", async || match engine.busy().await {
+            (0.0, 0.0) => Ok(()),
+            busy => Err(format!("{busy:?}")),
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn c_005_an_engine_that_died_meanwhile_is_replaced_and_not_adopted() {
+    let mut fleet = Fleet::launch(engines(QUICK).set("min", 2).set("max", 2)).await;
+    let before = fleet.settled(2).await;
+    fleet.kill();
+    fleet.ended().await;
+    before[0].signal(Signal::KILL);
+    fleet.restart().await;
+    let after = fleet.settled(2).await;
+    assert!(after.contains(&before[1]), "the living one is adopted: {after:?} after {before:?}");
+    assert_eq!(replicas(&fleet.status().await).len(), 2);
+    assert!(after.iter().all(|engine| engine.id != before[0].id), "an id is never used again: {after:?}");
+}

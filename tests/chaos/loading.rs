@@ -1,0 +1,98 @@
+//! Engines that take their time to load, and fleets that grow and shrink around them.
+
+use serde_json::Value;
+use tidegate_shared::names::metric;
+use tidegate_tests::client::Raw;
+use tidegate_tests::config::{Config, Deployment};
+use tokio::task::JoinSet;
+
+use crate::CHAT;
+use crate::fleet::{Fleet, QUICK, brief, engines, long};
+
+/// Engines that load for two seconds.
+const LOADING: &[&str] = &["--model", "chat", "--load-time", "2s", "--step-us", "2000"];
+
+#[tokio::test]
+async fn q3_c_028_a_crowd_at_zero_waits_until_the_model_is_loaded() {
+    let fleet = Fleet::launch(engines(LOADING).set("max", 1)).await;
+    let mut clients = JoinSet::new();
+    for index in 0..20 {
+        let client = if index % 2 == 0 { fleet.client() } else { fleet.h2() };
+        clients.spawn(async move { client.post(CHAT, &brief(&index.to_string())).await });
+    }
+    while let Some(answer) = clients.join_next().await {
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.body);
+    }
+    let metrics = fleet.metrics().await;
+    let failures = [metric::RETRIES, metric::UPSTREAM_ERRORS, metric::REFUSALS];
+    assert_eq!(failures.map(|name| metrics.total(name, &[])), [0.0; 3], "nothing was sent too early");
+    assert_eq!(metrics.total(metric::STARTS, &[]), 1.0, "one engine, started once");
+}
+
+#[tokio::test]
+async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut() {
+    let fleet = Fleet::launch(engines(LOADING).set("max", 2).set("window", "1s")).await;
+    assert_eq!(fleet.ask("hi").await.status, 200);
+    fleet.empty().await;
+    // Somebody who leaves during the load: it may be cut short or not, but it does not flap.
+    let asking = Raw::posted(fleet.address, CHAT, &brief("left").to_string()).await;
+    fleet.until_status("it starts", |chat| (chat["replicas"][0]["phase"] == "starting").then_some(())).await;
+    drop(asking);
+    fleet.queued(0).await;
+    fleet.empty().await;
+    let metrics = fleet.metrics().await;
+    assert_eq!(metrics.total(metric::STARTS, &[("result", "failed")]), 0.0);
+    assert!(metrics.total(metric::STARTS, &[("result", "ready")]) <= 2.0);
+    assert_eq!(fleet.ask("again").await.header("x-tidegate-replica"), "chat-3", "one engine for each");
+}
+
+#[tokio::test]
+async fn c_055_the_idle_replica_goes_and_the_busy_one_stays() {
+    let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "10000"];
+    let deployment = engines(&arguments).set("min", 1).set("max", 3).set("target_concurrency", 1);
+    let fleet = Fleet::launch(deployment.set("window", "1s").set("queue.headroom", "10m")).await;
+    let mut streams = Vec::new();
+    for index in 0..3 {
+        let mut stream = fleet.chat(&long(&format!("stream {index}"), 1500)).await;
+        assert!(stream.event().await.is_some());
+        streams.push(stream);
+    }
+    let three = fleet.settled(3).await;
+    // The one that stays is neither the oldest nor the youngest.
+    let busy = three[1].id.clone();
+    streams.retain(|stream| stream.header("x-tidegate-replica") == busy);
+    assert!(!streams.is_empty(), "a stream on {busy}");
+    let left = fleet.settled(1).await;
+    assert_eq!(left, [three[1].clone()]);
+    for mut stream in streams {
+        let mut last = String::new();
+        while let Some(event) = stream.event().await {
+            last = event;
+        }
+        assert_eq!(last, "data: [DONE]\n\n", "it was not cut");
+    }
+}
+
+#[tokio::test]
+async fn c_046_a_model_that_never_loads_holds_up_nobody_else() {
+    let cold = Deployment::named("cold").engine(&["--model", "cold", "--load-time", "1h"]);
+    let config = Config::of(engines(QUICK).set("min", 1).set("max", 1))
+        .and(cold.set("max", 1).set("queue.requests", 5));
+    let fleet = Fleet::with(config).await;
+    let mut body = brief("hi");
+    body["model"] = "cold".into();
+    let mut waiting = Vec::new();
+    for index in 1..=5 {
+        waiting.push(Raw::posted(fleet.address, CHAT, &body.to_string()).await);
+        fleet.queued(index).await;
+    }
+    let refused = fleet.client().post(CHAT, &body).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &Value::from("queue_full")));
+    for index in 0..20 {
+        assert_eq!(fleet.ask(&index.to_string()).await.status, 200);
+    }
+    assert_eq!(fleet.client().get("/v1/models").await.json()["data"].as_array().map(Vec::len), Some(2));
+    drop(waiting);
+    fleet.assert_idle().await;
+}

@@ -55,7 +55,7 @@ pub mod metric {
         QUEUE_SECONDS Histogram "tidegate_queue_wait_seconds" "Time that requests spent in the queue, by deployment; those that never queued are not counted."
         ROUTES Counter "tidegate_routes_total" "Requests sent to a replica, by deployment and route (home, placed, detour, rehomed, any)."
         REFUSALS Counter "tidegate_refusals_total" "Requests refused with 503, by deployment and reason."
-        RETRIES Counter "tidegate_retries_total" "Requests sent again because a replica failed before its first byte, by deployment."
+        RETRIES Counter "tidegate_retries_total" "Requests sent again, to any replica, because no byte of an answer came, by deployment."
         UPSTREAM_ERRORS Counter "tidegate_upstream_errors_total" "Failures of replicas, by deployment, replica and kind."
         PROMPT_TOKENS Counter "tidegate_prompt_tokens_total" "Prompt tokens as returned in usage, by deployment."
         CACHED_TOKENS Counter "tidegate_cached_prompt_tokens_total" "Prompt tokens that a replica found in its cache as returned in usage, by deployment."

@@ -33,13 +33,7 @@ async fn first_fails(failure: Script) -> [Stub; 2] {
 
 #[tokio::test]
 async fn r5_a_replica_that_dies_before_its_first_byte_costs_a_retry_not_an_error() {
-    let failures = [
-        Script::new().reset(),
-        Script::new().close(),
-        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").reset(),
-        Script::new().raw("no HTTP at all\r\n\r\n").close(),
-    ];
-    for failure in failures {
+    for failure in [Script::new().reset(), Script::new().close()] {
         let stubs = first_fails(failure.clone()).await;
         let gateway = serve(&[&stubs[0], &stubs[1]]).await;
         let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
@@ -57,16 +51,53 @@ async fn r5_a_replica_that_dies_before_its_first_byte_costs_a_retry_not_an_error
 }
 
 #[tokio::test]
-async fn h4_a_replica_that_breaks_the_protocol_and_has_no_sibling_gets_502() {
-    let stub = Stub::with(|_| Script::new().raw("no HTTP at all\r\n\r\n").close()).await;
-    let gateway = serve(&[&stub]).await;
-    for body in [chat("chat", "hi"), chat_stream("chat", "hi")] {
-        let answer = gateway.client().post(CHAT, &body).await;
-        assert!([502, 503].contains(&answer.status), "{}", answer.status);
-        let error = assert_error_shape(&answer.body);
-        let port = stub.address().port().to_string();
-        assert!(!error.to_string().contains(&port), "no address of a replica in an error: {error}");
+async fn h4_a_replica_that_has_begun_to_answer_and_breaks_the_protocol_gets_502_and_no_second_try() {
+    let failures = [
+        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").reset(),
+        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").close(),
+        Script::new().raw("no HTTP at all\r\n\r\n").close(),
+    ];
+    for failure in failures {
+        let stubs = first_fails(failure.clone()).await;
+        let gateway = serve(&[&stubs[0], &stubs[1]]).await;
+        for (index, body) in [chat("chat", "hi"), chat_stream("chat", "hi")].into_iter().enumerate() {
+            let answer = gateway.client().post(CHAT, &body).await;
+            assert_eq!(answer.status, if index == 0 { 502 } else { 200 }, "{failure:?}");
+            assert_eq!(stubs[0].count() + stubs[1].count(), index + 1, "once each: {failure:?}");
+            if index == 0 {
+                let error = assert_error_shape(&answer.body);
+                assert_eq!(error["code"], "bad_gateway", "{failure:?}");
+                for port in stubs.each_ref().map(|stub| stub.address().port().to_string()) {
+                    assert!(!error.to_string().contains(&port), "no address in an error: {error}");
+                }
+            }
+        }
+        assert_eq!(gateway.metrics().await.total(metric::RETRIES, &[]), 0.0);
+        gateway.assert_idle().await;
     }
+}
+
+#[tokio::test]
+async fn h4_a_lone_replica_gets_the_same_request_twice_at_most() {
+    for failure in [Script::new().reset(), Script::new().close()] {
+        let stub = Stub::with(move |_| failure.clone()).await;
+        let gateway = serve(&[&stub]).await;
+        let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+        assert_eq!((answer.status, stub.count()), (502, 2));
+        assert_error_shape(&answer.body);
+        gateway.until_metric(metric::RETRIES, &[("deployment", "chat")], 1.0).await;
+        gateway.assert_idle().await;
+    }
+}
+
+#[tokio::test]
+async fn r5_no_replica_gets_the_same_request_more_than_twice() {
+    let stubs = [Stub::with(|_| Script::new().reset()).await, Stub::with(|_| Script::new().close()).await];
+    let gateway = serve(&[&stubs[0], &stubs[1]]).await;
+    let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+    assert_eq!(answer.status, 502);
+    let counts = stubs.each_ref().map(Stub::count);
+    assert!(counts.iter().all(|count| (1..=2).contains(count)), "{counts:?}");
     gateway.assert_idle().await;
 }
 

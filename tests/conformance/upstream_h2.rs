@@ -145,6 +145,21 @@ async fn c_151_a_refused_stream_is_sent_again_once() {
 }
 
 #[tokio::test]
+async fn h4_an_answer_that_breaks_http2_gets_502_and_no_second_try() {
+    let replica = Frames::start(None, |here| match here {
+        [only] => vec![Act::Malform(only.stream)],
+        _ => answer_all(here),
+    })
+    .await;
+    let gateway = serve(&replica).await;
+    let client = OneCore::of(&gateway).await;
+    assert_eq!(client.post(&chat("chat", "one")).await.0, 502);
+    client.all_served(1).await;
+    assert_eq!(replica.asked().len(), 2, "once each");
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
 async fn a_replica_that_closes_its_idle_connection_without_a_goodbye_costs_no_error() {
     let replica = Frames::start(None, |here| match here {
         [only] => vec![Act::Answer(only.stream)],

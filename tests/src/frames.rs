@@ -42,6 +42,8 @@ pub struct Asked {
 pub enum Act {
     /// The stream is answered with 200.
     Answer(u32),
+    /// The stream is answered with a header that HTTP/2 forbids.
+    Malform(u32),
     /// The stream is refused: RST_STREAM with REFUSED_STREAM.
     Refuse(u32),
     /// GOAWAY: streams above this one are not worked on.
@@ -193,6 +195,10 @@ fn bytes(act: Act) -> Option<Vec<u8>> {
             let (head, body) =
                 (frame(HEADERS, END_HEADERS, stream, &head), frame(DATA, END_STREAM, stream, body));
             [head, body].concat()
+        }
+        Act::Malform(stream) => {
+            let head = [&[0x80 | 8, 0, 10][..], b"connection", &[1], b"x"].concat();
+            frame(HEADERS, END_HEADERS, stream, &head)
         }
         Act::Refuse(stream) => frame(RST_STREAM, 0, stream, &7u32.to_be_bytes()),
         Act::GoAway(last) => frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()),

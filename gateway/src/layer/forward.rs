@@ -1,5 +1,5 @@
 //! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
-//! answer was seen, the next attempt elsewhere (R5, SPEC 13).
+//! answer was seen, the next attempt (R5, SPEC 13): elsewhere, or once more where there is no elsewhere.
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::request::Parts;
@@ -24,6 +24,8 @@ use crate::upstream::{Carrier, UpstreamError};
 
 /// Attempts at one request, the first included.
 const ATTEMPTS: usize = 4;
+/// Times that one replica gets the same request: it may have worked on it each time.
+const SENDS: usize = 2;
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
@@ -37,17 +39,27 @@ pub async fn forward(
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     let pool = &request.deployment.pool;
-    let mut tried = SmallVec::<[ReplicaId; ATTEMPTS]>::new();
+    let mut tries = Tries::default();
     let mut admission = pool.arrive(&request.facts);
     loop {
         let held = match place(core, admission, &mut record).await {
             Ok(held) => held,
             Err(rejection) => return refuse(record, &request, rejection),
         };
+        let before = tries.sends_to(held.replica());
+        if before >= SENDS {
+            return answered_for(&held, respond::error(record, &in_vain()));
+        }
         record.sent(held.endpoint().header(), held.route());
         let limit = core.gateway.limits.first_byte;
-        let make = || outgoing(&parts, &request, held.endpoint());
-        match core.upstream.send(held.endpoint(), limit, make).await {
+        let mut sends = 0;
+        let make = || {
+            sends += 1;
+            outgoing(&parts, &request, held.endpoint())
+        };
+        let answer = core.upstream.send(held.endpoint(), limit, before > 0, make).await;
+        (1..sends).for_each(|_| record.sent_again());
+        match answer {
             Ok((response, carrier)) => {
                 drop(share);
                 return relay(core, response, (held, carrier), record);
@@ -55,25 +67,64 @@ pub async fn forward(
             Err(error) => {
                 blame(&held, &error);
                 record.trouble(&error.to_string());
-                if let UpstreamError::Silent(limit) = error {
-                    let text = format!("the replica sent no answer within {} s", limit.as_secs());
-                    return answered_for(&held, respond::error(record, &ApiError::replica_timeout(text)));
+                if let Some(answer) = verdict(&error) {
+                    return answered_for(&held, respond::error(record, &answer));
                 }
-                tried.push(held.replica());
+                tries.failed(held.replica(), sends);
                 if let UpstreamError::Connect { refused, .. } = error {
                     let change = if refused { Change::Refused } else { Change::Suspect };
                     pool.change(held.replica(), change);
                     held.endpoint().suspect();
                 }
-                if tried.len() == ATTEMPTS {
-                    let text = format!("{ATTEMPTS} attempts failed before a replica sent an answer");
-                    return answered_for(&held, respond::error(record, &ApiError::bad_replica(text)));
+                if tries.tried.len() >= ATTEMPTS {
+                    return answered_for(&held, respond::error(record, &in_vain()));
                 }
                 drop(held);
-                admission = pool.retry(&request.facts, &tried, record.arrived());
+                admission = pool.retry(&request.facts, &tries.tried, record.arrived());
             }
         }
     }
+}
+
+/// The failed attempts at one request.
+#[derive(Debug, Default)]
+struct Tries {
+    /// The replica of each.
+    tried: SmallVec<[ReplicaId; ATTEMPTS]>,
+    /// Who got the request, once for each time that it was sent.
+    sent: SmallVec<[ReplicaId; ATTEMPTS * SENDS]>,
+}
+
+impl Tries {
+    /// An attempt at `replica` failed, in which it was sent the request so often: not at all where nobody listens.
+    fn failed(&mut self, replica: ReplicaId, sends: usize) {
+        self.tried.push(replica);
+        self.sent.extend(std::iter::repeat_n(replica, sends));
+    }
+
+    /// How often `replica` was sent the request.
+    fn sends_to(&self, replica: ReplicaId) -> usize {
+        self.sent.iter().filter(|sent| **sent == replica).count()
+    }
+}
+
+/// The answer after which no attempt follows: the replica has the request and may work on it still, or has begun to
+/// answer.
+fn verdict(error: &UpstreamError) -> Option<ApiError> {
+    match error {
+        UpstreamError::Silent(limit) => {
+            let text = format!("the replica sent no answer within {} s", limit.as_secs());
+            Some(ApiError::replica_timeout(text))
+        }
+        UpstreamError::Broken { begun: true, .. } => {
+            Some(ApiError::bad_replica("the replica broke the protocol, or off, in the head of its answer"))
+        }
+        UpstreamError::Broken { begun: false, .. } | UpstreamError::Connect { .. } => None,
+    }
+}
+
+fn in_vain() -> ApiError {
+    ApiError::bad_replica("each attempt failed before a replica sent an answer")
 }
 
 /// Waits for a place, if need be.

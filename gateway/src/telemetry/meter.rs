@@ -170,7 +170,7 @@ impl DeploymentMeter {
         self.queue.record(waited);
     }
 
-    /// A request is tried on another replica.
+    /// A request is sent again.
     pub fn retried(&self) {
         self.retries.increment(1);
     }

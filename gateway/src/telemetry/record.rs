@@ -157,6 +157,12 @@ impl Record {
         self.meter.routed(route);
     }
 
+    /// It was sent to the same replica once more, over another connection, because no byte of an answer came.
+    pub fn sent_again(&mut self) {
+        self.attempts += 1;
+        self.meter.retried();
+    }
+
     /// It is refused.
     pub fn refused(&mut self, reason: Refusal) {
         self.refusal = Some(reason);

@@ -175,6 +175,8 @@ pub(super) struct Unanswered {
     pub(super) error: hyper::Error,
     /// The replica has not worked on the request, or closed the connection while it was idle: it may be sent again.
     pub(super) again: bool,
+    /// An answer came that breaks the protocol.
+    pub(super) begun: bool,
 }
 
 impl Lease {
@@ -202,7 +204,8 @@ impl Lease {
             if again {
                 self.lane.retired.set(true);
             }
-            Unanswered { error, again }
+            let begun = is_malformed(&error);
+            Unanswered { error, again, begun }
         })
     }
 }
@@ -220,10 +223,19 @@ fn is_untouched(error: &hyper::Error) -> bool {
     if error.is_canceled() {
         return true;
     }
-    let Some(inner) = error.source().and_then(|inner| inner.downcast_ref::<h2::Error>()) else {
-        return false;
-    };
-    inner.is_remote() && (inner.is_go_away() || inner.reason() == Some(h2::Reason::REFUSED_STREAM))
+    let refuses =
+        |inner: &h2::Error| inner.is_go_away() || inner.reason() == Some(h2::Reason::REFUSED_STREAM);
+    cause(error).is_some_and(|inner| inner.is_remote() && refuses(inner))
+}
+
+/// Whether frames came for the request that make no answer, so that its stream was reset from here. A connection that
+/// breaks as a whole says nothing of whose answers had begun.
+fn is_malformed(error: &hyper::Error) -> bool {
+    cause(error).is_some_and(|inner| inner.is_library() && inner.is_reset())
+}
+
+fn cause(error: &hyper::Error) -> Option<&h2::Error> {
+    error.source()?.downcast_ref()
 }
 
 /// What is wrong with the other side's HTTP/2, for an operator.

@@ -4,7 +4,7 @@
 //! Knows addresses only. Which replica a request goes to is decided before, and whether a failure is tried elsewhere
 //! after; here two things are transparent: a connection that the replica closed while it was idle, and a replica that
 //! says it has not taken the request (GOAWAY, REFUSED_STREAM). Each costs one second try on another connection, and
-//! only while no byte of an answer was seen.
+//! only while no byte of an answer was seen. Whoever sends sees that it was sent again: `make` is called again.
 
 pub mod dial;
 mod lane;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -53,8 +53,13 @@ pub enum UpstreamError {
         refused: bool,
     },
     /// The connection broke, or what came over it is not HTTP, before a response head was read.
-    #[error("{0}")]
-    Broken(String),
+    #[error("{why}")]
+    Broken {
+        /// What came instead.
+        why: String,
+        /// Bytes of an answer came: the replica has worked on the request, and broke the protocol.
+        begun: bool,
+    },
     /// No response head within the limit.
     #[error("no answer within {0:?}")]
     Silent(Duration),
@@ -123,8 +128,9 @@ impl Upstream {
         Rc::new(Self { clock, rooms: RefCell::new(HashMap::new()) })
     }
 
-    /// Sends a request and waits for the head of its response, at most `first_byte`. `make` builds the request; it is
-    /// called again when an idle connection turns out to be dead or the replica has not taken the request (C-151).
+    /// Sends a request and waits for the head of its response, at most `first_byte`. `make` builds the request, once each
+    /// time that it is sent: a second time when an idle connection turns out to be dead or the replica has not taken the
+    /// request (C-151). A replica that `had_it` before gets it once, and over no connection that may have died.
     ///
     /// # Errors
     /// See [`UpstreamError`]; in each case no whole head of a response was read.
@@ -132,9 +138,10 @@ impl Upstream {
         self: &Rc<Self>,
         endpoint: &Arc<Endpoint>,
         first_byte: Duration,
-        make: impl Fn() -> Request<RequestBody>,
+        had_it: bool,
+        mut make: impl FnMut() -> Request<RequestBody>,
     ) -> Result<(Response<Incoming>, Carrier), UpstreamError> {
-        let mut second = false;
+        let mut second = had_it;
         loop {
             let Found { mut link, reused } = self.link(endpoint, second).await?;
             let exchange = link.exchange(endpoint, reused, make());
@@ -245,7 +252,7 @@ async fn line(wire: Wire, opened: Instant) -> Result<Line, NoConnection> {
         // Its error is the error of the request that it carries, and is told there.
         let _ = connection.await;
     });
-    Ok(Line { sender, heard, opened })
+    Ok(Line { sender, heard, opened, spent: false })
 }
 
 impl Link {
@@ -255,8 +262,6 @@ impl Link {
         reused: bool,
         request: Request<RequestBody>,
     ) -> Result<Response<Incoming>, Failure> {
-        let broken =
-            |error: &hyper::Error, again| Failure { error: UpstreamError::Broken(chain(error)), again };
         match self {
             Self::Http1(line) => {
                 line.heard.forget();
@@ -266,27 +271,30 @@ impl Link {
                 };
                 let response = match answer.await {
                     Ok(response) => response,
-                    Err(error) => return Err(broken(&error, reused && !line.heard.anything())),
+                    Err(error) => {
+                        let begun = line.heard.anything();
+                        return Err(broken(&error, begun, reused && !begun));
+                    }
                 };
-                check_framing(&response)?;
+                line.spent = has_two_lengths(response.headers());
                 Ok(response)
             }
             Self::Http2(lease) => lease
                 .exchange(endpoint.site(), request)
                 .await
-                .map_err(|unanswered| broken(&unanswered.error, unanswered.again)),
+                .map_err(|unanswered| broken(&unanswered.error, unanswered.begun, unanswered.again)),
         }
     }
 }
 
-/// Two statements on where an answer ends are an attempt to hide a second answer in the first (RFC 9112, 6.3).
-fn check_framing(response: &Response<Incoming>) -> Result<(), Failure> {
-    let headers = response.headers();
-    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        let error = "the answer has both a length and a transfer encoding".to_owned();
-        return Err(Failure { error: UpstreamError::Broken(error), again: false });
-    }
-    Ok(())
+fn broken(error: &hyper::Error, begun: bool, again: bool) -> Failure {
+    Failure { error: UpstreamError::Broken { why: chain(error), begun }, again }
+}
+
+/// Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer coding
+/// counts, and nothing else is read from that connection (RFC 9112, 6.3).
+fn has_two_lengths(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
 /// An error with its causes.

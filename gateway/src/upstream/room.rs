@@ -30,11 +30,13 @@ pub(super) struct Line {
     pub(super) sender: SendRequest<RequestBody>,
     pub(super) heard: Heard,
     pub(super) opened: Instant,
+    /// What it carries is its last.
+    pub(super) spent: bool,
 }
 
 impl Line {
     fn is_good(&self, now: Instant) -> bool {
-        !self.sender.is_closed() && now.since(self.opened) < AGE
+        !self.spent && !self.sender.is_closed() && now.since(self.opened) < AGE
     }
 }
 

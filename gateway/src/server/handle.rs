@@ -191,7 +191,7 @@ async fn complete(
         return closing(respond::error(record, &error));
     }
     let gateway = &core.gateway;
-    let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget).await {
+    let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,
         Err(NoBody::Refused(error, rest)) => {
             tokio::task::spawn_local(read::discard(rest));

@@ -17,7 +17,7 @@ use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir,
 use tidegate_scaler::provider::{Provider, ProviderError};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Fleet};
@@ -117,7 +117,7 @@ struct App {
 
 impl App {
     async fn start(config: Config, stopping: watch::Receiver<bool>) -> Result<Self, AppError> {
-        server::raise_descriptor_limit();
+        let clients = server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;
@@ -146,6 +146,7 @@ impl App {
             limits: config.limits,
             sink: Arc::new(sink),
             created,
+            clients: Arc::new(Semaphore::new(clients)),
             stopping,
         });
         tokio::spawn(Arc::clone(&access).keep_writing());

@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::layer::body::RequestBody;
+use crate::local::is_local;
 
 /// How long an idle connection is kept: below the 5 s after which uvicorn, the shortest-lived server among engines,
 /// closes its side.
@@ -36,6 +37,9 @@ pub enum UpstreamError {
     /// No connection: nothing listens, the name is unknown, or it took longer than the limit.
     #[error("cannot connect: {0}")]
     Connect(String),
+    /// No connection, and the replica is not to blame: this machine has no descriptor or no port left.
+    #[error("cannot connect from here: {0}")]
+    Local(String),
     /// The connection broke, or what came over it is not HTTP, before a response head was read.
     #[error("{0}")]
     Broken(String),
@@ -150,6 +154,7 @@ impl Upstream {
         let connecting = TcpStream::connect(endpoint.address());
         let stream = match tokio::time::timeout(self.connect, connecting).await {
             Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if is_local(&error) => return Err(UpstreamError::Local(error.to_string())),
             Ok(Err(error)) => return Err(failed(error.to_string())),
             Err(_) => return Err(failed(format!("no connection within {:?}", self.connect))),
         };

@@ -5,6 +5,7 @@ mod client;
 mod handle;
 mod listen;
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -15,8 +16,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::LocalSet;
 use tower::ServiceBuilder;
 
@@ -38,6 +40,9 @@ const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// How long a full table of file descriptors is waited out before the next accept.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
+/// How often it is logged that clients wait for room.
+const FULL: Duration = Duration::from_secs(10);
+
 /// What all cores share.
 #[derive(Debug)]
 pub struct Gateway {
@@ -53,6 +58,8 @@ pub struct Gateway {
     pub sink: Arc<Sink>,
     /// When the gateway started, in seconds of Unix time.
     pub created: u64,
+    /// Room for clients: each connection takes one.
+    pub clients: Arc<Semaphore>,
     /// Becomes true when the gateway is asked to stop.
     pub stopping: watch::Receiver<bool>,
 }
@@ -65,6 +72,18 @@ pub struct Core {
     /// The connections to replicas.
     pub upstream: Rc<Upstream>,
     ids: handle::RequestIds,
+    /// When it was last logged that clients wait for room.
+    full: Cell<Option<Instant>>,
+}
+
+impl Core {
+    fn note_full(&self) {
+        let now = self.gateway.clock.now();
+        if self.full.get().is_none_or(|last| now.since(last) >= FULL) {
+            self.full.set(Some(now));
+            tracing::warn!("new clients wait: as many are connected as the limit of open files allows");
+        }
+    }
 }
 
 /// Serves on this thread until the gateway is asked to stop and every request has ended, or the limit for that is
@@ -79,7 +98,7 @@ pub fn serve(gateway: Arc<Gateway>, listener: std::net::TcpListener) -> io::Resu
         let upstream = Upstream::new(gateway.clock, gateway.limits.connect);
         tokio::task::spawn_local(Rc::clone(&upstream).sweep());
         let shutdown = gateway.limits.shutdown;
-        let core = Rc::new(Core { gateway, upstream, ids: handle::RequestIds::default() });
+        let core = Rc::new(Core { gateway, upstream, ids: handle::RequestIds::default(), full: Cell::new(None) });
         let connections = accept(&core, listener).await;
         tokio::select! {
             () = connections.shutdown() => {}
@@ -94,13 +113,16 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
     let mut stopping = core.gateway.stopping.clone();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = next(core, &listener) => accepted,
             _ = stopping.wait_for(|stopping| *stopping) => return connections,
         };
         match accepted {
-            Ok((stream, client)) => {
+            Ok((stream, client, room)) => {
                 let connection = connection(Rc::clone(core), stream, client, &connections);
-                tokio::task::spawn_local(connection);
+                tokio::task::spawn_local(async move {
+                    connection.await;
+                    drop(room);
+                });
             }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -108,6 +130,23 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
             }
         }
     }
+}
+
+/// The next client, once there is room for it; until then it waits, as those behind it do in the kernel.
+async fn next(
+    core: &Core,
+    listener: &TcpListener,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let (stream, client) = listener.accept().await?;
+    let clients = &core.gateway.clients;
+    let room = match Arc::clone(clients).try_acquire_owned() {
+        Ok(room) => room,
+        Err(_) => {
+            core.note_full();
+            Arc::clone(clients).acquire_owned().await.map_err(io::Error::other)?
+        }
+    };
+    Ok((stream, client, room))
 }
 
 fn connection(

@@ -16,7 +16,7 @@ use super::headers;
 use super::identify::Identified;
 use super::read::Share;
 use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
-use super::stream::{Kind, Relay};
+use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Held, Rejection};
@@ -163,8 +163,8 @@ fn relay(
     parts.headers.insert(REPLICA, replica);
     parts.headers.insert(ROUTE, route);
     let limit = core.gateway.limits.between_bytes;
-    let relay = Relay::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
-    Response::from_parts(parts, ResponseBody::Relay(Box::new(relay)))
+    let exchange = Exchange::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
+    Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
 }
 
 /// An answer of the gateway's own that a replica is the reason for.

@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::request::Outcome;
+use tidegate_shared::time::Instant;
 use tokio::time::Sleep;
 
 use crate::clock::Clock;
@@ -25,10 +26,10 @@ use crate::upstream::{Carrier, chain};
 /// What an answer did whose transfer ended well and whose last event did not.
 const TORN: &str = "it ended in the middle of an event";
 
-/// The transfer to the client is cut, because the replica's was.
+/// The transfer to the client is cut: the replica's was, or the client took nothing of it.
 #[derive(Debug, Error)]
-#[error("the replica's answer broke off: {0}")]
-pub struct Cut(String);
+#[error("the answer is cut: {0}")]
+pub struct Cut(pub(super) String);
 
 /// What an answer is watched for.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ enum Watch {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Relay {
+pub(super) struct Exchange {
     inner: Incoming,
     watch: Watch,
     held: Option<Held>,
@@ -49,6 +50,8 @@ pub struct Relay {
     clock: Clock,
     between: Duration,
     silence: Option<Pin<Box<Sleep>>>,
+    /// The client asked for a frame and the replica has none yet.
+    asking: bool,
 }
 
 /// Kinds of answers, by their content type.
@@ -62,10 +65,10 @@ pub enum Kind {
     Opaque,
 }
 
-impl Relay {
+impl Exchange {
     /// Relays `inner`, whose place is `held` and whose connection is `carrier`; `between` bounds the silence between
     /// two frames.
-    pub fn new(
+    pub(super) fn new(
         inner: Incoming,
         kind: Kind,
         (held, carrier): (Held, Carrier),
@@ -79,7 +82,7 @@ impl Relay {
             Kind::Opaque => Watch::Opaque,
         };
         record.relaying();
-        let mut relay = Self {
+        let mut exchange = Self {
             inner,
             watch,
             held: Some(held),
@@ -88,11 +91,23 @@ impl Relay {
             clock,
             between,
             silence: None,
+            asking: false,
         };
-        if relay.inner.is_end_stream() {
-            relay.complete();
+        if exchange.inner.is_end_stream() {
+            exchange.complete();
         }
-        relay
+        exchange
+    }
+
+    /// Whether it is the client who takes nothing, for at least `limit`: it has not asked since the last frame, so that
+    /// nobody looks at the replica either.
+    pub(super) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
+        !self.is_over() && !self.asking && now.since(self.record.last_bytes()) >= limit
+    }
+
+    /// The client is given up; what is held is given back when this is dropped.
+    pub(super) fn give_up(mut self, why: &str) {
+        self.record.trouble(why);
     }
 
     fn is_over(&self) -> bool {
@@ -193,7 +208,7 @@ impl Relay {
     }
 }
 
-impl Body for Relay {
+impl Body for Exchange {
     type Data = Bytes;
     type Error = Cut;
 
@@ -202,6 +217,7 @@ impl Body for Relay {
         if this.is_over() {
             return Poll::Ready(None);
         }
+        this.asking = false;
         loop {
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -222,7 +238,10 @@ impl Body for Relay {
                     let why = format!("no byte within {:?}", this.between);
                     return Poll::Ready(this.broke(why));
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    this.asking = true;
+                    return Poll::Pending;
+                }
             }
         }
     }

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use tidegate_shared::names::header;
 
-use super::Core;
+use super::{Core, Stage};
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, models, read, respond};
@@ -164,7 +164,7 @@ fn is_host(value: &HeaderValue) -> bool {
 }
 
 fn readiness(core: &Core) -> (u16, Bytes) {
-    if *core.gateway.stopping.borrow() {
+    if *core.gateway.stage.borrow() != Stage::Serving {
         return (503, Bytes::from_static(b"{\"status\":\"stopping\"}"));
     }
     (200, Bytes::from_static(b"{\"status\":\"ok\"}"))

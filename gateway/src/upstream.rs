@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::layer::body::RequestBody;
+use crate::local::is_local;
 
 /// How long an idle connection is kept: below the 5 s after which uvicorn, the shortest-lived server among engines,
 /// closes its side.
@@ -41,6 +42,9 @@ pub enum UpstreamError {
         /// Nothing listens there.
         refused: bool,
     },
+    /// No connection, and the replica is not to blame: this machine has no descriptor or no port left.
+    #[error("cannot connect from here: {0}")]
+    Local(String),
     /// The connection broke, or what came over it is not HTTP, before a response head was read.
     #[error("{0}")]
     Broken(String),
@@ -155,6 +159,7 @@ impl Upstream {
         let connecting = TcpStream::connect(endpoint.address());
         let stream = match tokio::time::timeout(self.connect, connecting).await {
             Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if is_local(&error) => return Err(UpstreamError::Local(error.to_string())),
             Ok(Err(error)) => {
                 let refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
                 return Err(UpstreamError::Connect { why: error.to_string(), refused });

@@ -83,7 +83,7 @@ fn ask(url: &BaseUrl) -> Result<Bytes, StatusError> {
         Ok((status, _)) => Err(foreign(format!("GET /status gave {status}"))),
         Err(NoAnswer::Broken(why)) => Err(foreign(why)),
         Err(NoAnswer::Unreachable(why)) => Err(unreachable(why)),
-        Err(no @ NoAnswer::Slow { .. }) => Err(unreachable(no.to_string())),
+        Err(no @ (NoAnswer::Slow { .. } | NoAnswer::Local(_))) => Err(unreachable(no.to_string())),
     }
 }
 

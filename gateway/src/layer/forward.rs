@@ -1,6 +1,8 @@
 //! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
 //! answer was seen, the next attempt elsewhere (R5, SPEC 13).
 
+use std::time::Duration;
+
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
@@ -14,7 +16,7 @@ use super::headers;
 use super::identify::Identified;
 use super::read::Share;
 use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
-use super::stream::{Kind, Relay};
+use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Held, Rejection};
@@ -51,6 +53,11 @@ pub async fn forward(
             Ok((response, carrier)) => {
                 drop(share);
                 return relay(core, response, (held, carrier), record);
+            }
+            Err(UpstreamError::Local(why)) => {
+                record.trouble(&why);
+                let retry_after = Duration::from_secs(1);
+                return refuse(record, &request, Rejection { reason: Refusal::NoSocket, retry_after });
             }
             Err(error) => {
                 blame(&held, &error);
@@ -108,6 +115,7 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
             format!("model `{name}` cannot be started; its operator can see why in the status")
         }
         Refusal::NoReplica => format!("no replica of model `{name}` answers"),
+        Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
     let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
@@ -156,8 +164,8 @@ fn relay(
     parts.headers.insert(REPLICA, replica);
     parts.headers.insert(ROUTE, route);
     let limit = core.gateway.limits.between_bytes;
-    let relay = Relay::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
-    Response::from_parts(parts, ResponseBody::Relay(Box::new(relay)))
+    let exchange = Exchange::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
+    Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
 }
 
 /// An answer of the gateway's own that a replica is the reason for.

@@ -1,4 +1,5 @@
-//! The only place that makes an error response (H4).
+//! The only place that makes an error response to a client's request (H4). The event that ends a broken stream is made in
+//! [`super::stream`]; the operator's side answers by itself.
 
 use std::time::Duration;
 

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::config::BaseUrl;
 use crate::endpoint::Endpoint;
+use crate::local::is_local;
 use crate::upstream::chain;
 
 /// Largest answer that is read.
@@ -52,6 +53,9 @@ pub enum NoAnswer {
     /// Nobody listens there, or nobody can be reached.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// This machine has no descriptor or no port left; nobody was asked.
+    #[error("cannot connect from here: {0}")]
+    Local(String),
     /// Nothing went wrong but the time: a busy server may answer late.
     #[error("{path} does not answer within {} s", limit.as_secs_f64())]
     Slow {
@@ -91,14 +95,17 @@ pub async fn get(place: Place<'_>, path: &str, limit: Duration) -> Result<(Statu
 /// Sends `request` with its `host` header and reads the whole answer; however long that takes.
 ///
 /// # Errors
-/// [`NoAnswer::Unreachable`] and [`NoAnswer::Broken`].
+/// [`NoAnswer::Unreachable`], [`NoAnswer::Local`] and [`NoAnswer::Broken`].
 pub async fn exchange<B>(place: Place<'_>, mut request: Request<B>) -> Result<Response<Bytes>, NoAnswer>
 where
     B: Body<Data: Send, Error: std::error::Error + Send + Sync> + 'static,
 {
     let broken = |error: &dyn std::error::Error| NoAnswer::Broken(chain(error));
     let stream = TcpStream::connect((place.host, place.port)).await;
-    let stream = stream.map_err(|error| NoAnswer::Unreachable(error.to_string()))?;
+    let stream = stream.map_err(|error| match is_local(&error) {
+        true => NoAnswer::Local(error.to_string()),
+        false => NoAnswer::Unreachable(error.to_string()),
+    })?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
     let host = HeaderValue::try_from(place.authority);

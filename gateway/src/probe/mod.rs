@@ -111,6 +111,8 @@ impl Prober {
                         pool.change(endpoint.id(), Change::Ready);
                     }
                 }
+                // The gateway's own trouble says nothing about the replica.
+                Err(NoAnswer::Local(_)) => {}
                 Err(no) => {
                     // Bytes flow: it is busy, not dead (C-006).
                     let now = self.clock.now();

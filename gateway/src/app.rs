@@ -7,9 +7,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
 use tidegate_scaler::provider::fixed::Fixed;
@@ -17,7 +18,7 @@ use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir,
 use tidegate_scaler::provider::{Provider, ProviderError};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Fleet};
@@ -25,9 +26,10 @@ use crate::clock::{self, Clock};
 use crate::config::{Access, Config, Deployment as Settings, Process, Source};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
+use crate::layer::relay::STALL;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
-use crate::server::{self, Gateway};
+use crate::server::{self, Ended, Gateway, Stage};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
 use crate::telemetry::record::Sink;
@@ -35,6 +37,8 @@ use crate::upstream::dial::Dialer;
 
 /// How long the replicas of all deployments may take to stop at the end.
 const STOP: Duration = Duration::from_secs(20);
+/// How long the rest of the access log may take to be written at the end.
+const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why the gateway did not start.
 #[derive(Debug, Error)]
@@ -88,28 +92,31 @@ pub struct Addresses {
     pub admin: SocketAddr,
 }
 
-/// Runs the gateway until it is asked to stop by SIGTERM, SIGINT or SIGHUP: then it takes no new request, finishes the running
-/// ones and stops the replicas that it started. A second signal ends it at once. `started` is called once requests are
-/// served.
+/// Runs the gateway until it is asked to stop by SIGTERM, SIGINT or SIGHUP: then it takes no new request, finishes the
+/// running ones and stops the replicas that it started. A second signal cuts the requests that still run, so that the
+/// replicas are asked to stop at once; a third ends the gateway where it stands, and what still runs of the replicas is
+/// found by the next start. `started` is called once requests are served.
 ///
 /// # Errors
-/// See [`AppError`]; nothing is left running then.
+/// See [`AppError`]; nothing is left running then, replicas that do not stop excepted.
 pub fn run(config: Config, started: impl FnOnce(Addresses) + Send + 'static) -> Result<(), AppError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(system("cannot make a runtime"))?;
-    runtime.block_on(async move {
+    let result = runtime.block_on(async move {
         let signals = Signals::new()?;
-        let (stop, stopping) = watch::channel(false);
-        let app = App::start(config, stopping).await?;
+        let (stage, seen) = watch::channel(Stage::Serving);
+        let app = App::start(config, seen).await?;
         started(app.addresses);
-        app.until_stopped(signals, stop).await;
-        Ok(())
-    })
+        app.until_stopped(signals, stage).await
+    });
+    // A write to a log that nobody reads may never return.
+    runtime.shutdown_background();
+    result
 }
 
 struct App {
     addresses: Addresses,
-    cores: Vec<JoinHandle<io::Result<()>>>,
+    cores: FuturesUnordered<Ended>,
     controls: JoinSet<()>,
     /// Told when the control loops shall end; each holds a receiver.
     finish: watch::Sender<bool>,
@@ -117,8 +124,8 @@ struct App {
 }
 
 impl App {
-    async fn start(config: Config, stopping: watch::Receiver<bool>) -> Result<Self, AppError> {
-        server::raise_descriptor_limit();
+    async fn start(config: Config, stage: watch::Receiver<Stage>) -> Result<Self, AppError> {
+        let clients = server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;
@@ -148,7 +155,9 @@ impl App {
             limits: config.limits,
             sink: Arc::new(sink),
             created,
-            stopping,
+            clients: Arc::new(Semaphore::new(clients)),
+            stage,
+            stall: STALL,
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
@@ -166,32 +175,59 @@ impl App {
         Ok(Self { addresses, cores, controls, finish, access })
     }
 
-    async fn until_stopped(mut self, mut signals: Signals, stop: watch::Sender<bool>) {
-        signals.next().await;
-        tracing::info!("stopping: running requests are finished first; a second signal cuts them");
-        stop.send_replace(true);
-        let cores = std::mem::take(&mut self.cores);
+    async fn until_stopped(
+        mut self,
+        mut signals: Signals,
+        stage: watch::Sender<Stage>,
+    ) -> Result<(), AppError> {
+        let mut result = Ok(());
         tokio::select! {
-            () = joined(cores) => {}
-            () = signals.next() => tracing::warn!("stopping at once"),
+            () = signals.next() => {}
+            // Its share of the port would be dead, and nobody would know.
+            _ = self.cores.next() => {
+                result = Err(AppError::System { what: "a core ended", error: "this is a bug".to_owned() });
+            }
+        }
+        tracing::info!("stopping: running requests are finished first; a second signal cuts them");
+        stage.send_replace(Stage::Finishing);
+        tokio::select! {
+            () = ended(&mut self.cores) => {}
+            () = signals.next() => {
+                tracing::warn!("running requests are cut, replicas are stopped; a third signal leaves at once");
+                stage.send_replace(Stage::Cutting);
+            }
         }
         self.finish.send_replace(true);
+        let rest = async {
+            while self.controls.join_next().await.is_some() {}
+            ended(&mut self.cores).await;
+        };
         tokio::select! {
-            () = async { while self.controls.join_next().await.is_some() {} } => {}
-            () = signals.next() => {}
+            () = rest => {}
+            () = signals.next() => tracing::warn!("leaving at once"),
         }
-        self.access.flush();
+        self.flush().await;
         tracing::info!("stopped");
+        result
+    }
+
+    /// Writes the rest of the access log, on a thread that is left behind if it is stuck.
+    async fn flush(&self) {
+        let access = Arc::clone(&self.access);
+        let (done, flushed) = oneshot::channel();
+        let thread = std::thread::Builder::new().spawn(move || {
+            access.flush();
+            let _ = done.send(());
+        });
+        if thread.is_ok() && tokio::time::timeout(FLUSH, flushed).await.is_err() {
+            tracing::warn!("the end of the access log is not written: nobody takes it");
+        }
     }
 }
 
-/// Waits for the cores without blocking the control loops, which the last requests may need.
-async fn joined(cores: Vec<JoinHandle<io::Result<()>>>) {
-    for core in cores {
-        let (told, done) = oneshot::channel();
-        std::thread::spawn(move || told.send(core.join().is_ok()));
-        let _ = done.await;
-    }
+/// Waits until all cores have ended.
+async fn ended(cores: &mut FuturesUnordered<Ended>) {
+    while cores.next().await.is_some() {}
 }
 
 async fn keep(name: DeploymentName, control: Control, mut finishing: watch::Receiver<bool>) {
@@ -304,15 +340,14 @@ fn spec(settings: &Settings, process: &Process) -> ProcessSpec {
 fn spawn_cores(
     gateway: &Arc<Gateway>,
     listeners: Vec<TcpListener>,
-) -> Result<Vec<JoinHandle<io::Result<()>>>, AppError> {
-    let spawn = |(core, listener): (usize, TcpListener)| {
-        let gateway = Arc::clone(gateway);
-        std::thread::Builder::new()
-            .name(format!("core-{core}"))
-            .spawn(move || server::serve(gateway, listener))
-    };
-    let cores: io::Result<Vec<_>> = listeners.into_iter().enumerate().map(spawn).collect();
-    cores.map_err(system("cannot start a thread"))
+) -> Result<FuturesUnordered<Ended>, AppError> {
+    let spawn = |(core, listener)| server::spawn(Arc::clone(gateway), core, listener);
+    listeners
+        .into_iter()
+        .enumerate()
+        .map(spawn)
+        .collect::<io::Result<_>>()
+        .map_err(system("cannot start a core"))
 }
 
 /// The signals that ask the gateway to stop.
@@ -350,4 +385,32 @@ fn hangup_is_ignored() -> bool {
     let bit = 1u64 << (rustix::process::Signal::HUP.as_raw() - 1);
     let status = procfs::process::Process::myself().and_then(|myself| myself.status());
     status.is_ok_and(|status| status.sigign & bit != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_core_that_ends_by_itself_stops_the_gateway_with_an_error() {
+        let (end, ended) = oneshot::channel();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (finish, finishing) = watch::channel(false);
+        let mut controls = JoinSet::new();
+        let mut waits = finishing.clone();
+        controls.spawn(async move { drop(waits.wait_for(|finishing| *finishing).await) });
+        let app = App {
+            addresses: Addresses { listen: any, admin: any },
+            cores: FuturesUnordered::from_iter([ended]),
+            controls,
+            finish,
+            access: AccessLog::off(),
+        };
+        let (stage, seen) = watch::channel(Stage::Serving);
+        let running = tokio::spawn(app.until_stopped(Signals::new().expect("signals"), stage));
+        drop::<oneshot::Sender<()>>(end);
+        let result = running.await.expect("it ends");
+        assert!(result.is_err_and(|error| error.to_string().contains("a core ended")));
+        assert_eq!((*seen.borrow(), *finishing.borrow()), (Stage::Finishing, true), "and in order");
+    }
 }

@@ -12,6 +12,7 @@ pub mod deployment;
 pub mod endpoint;
 pub mod engine;
 pub mod layer;
+pub mod local;
 pub mod openai;
 pub mod pool;
 pub mod probe;

@@ -25,6 +25,8 @@ pub enum Refusal {
     StartFailed,
     /// There is no replica and none can be started (`max = 0`, or a static fleet that is down).
     NoReplica,
+    /// The gateway's machine has no descriptor or no port left for a connection to a replica.
+    NoSocket,
 }
 
 impl Refusal {
@@ -38,6 +40,7 @@ impl Refusal {
             Self::ColdStartTooLong => "cold_start_too_long",
             Self::StartFailed => "start_failed",
             Self::NoReplica => "no_replica",
+            Self::NoSocket => "no_socket",
         }
     }
 }

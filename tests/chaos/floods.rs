@@ -141,7 +141,6 @@ async fn h6_a_client_that_never_reads_costs_little() {
     let during = resident(&gateway);
     eprintln!("10 streams that nobody reads: {memory} MiB before, {during} MiB with them");
     assert!(during < memory + 64, "{during} MiB with them, {memory} MiB before");
-    assert_eq!(stub.running(), 10, "none of them ended");
     drop(lazy);
     for index in 0..10 {
         assert_eq!(stub.ended(index).await, End::PeerLeft);

@@ -9,6 +9,8 @@ mod crowd;
 #[cfg(test)]
 mod cuts;
 #[cfg(test)]
+mod descriptors;
+#[cfg(test)]
 mod dying;
 #[cfg(test)]
 mod fleet;

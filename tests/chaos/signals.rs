@@ -1,8 +1,16 @@
-//! SIGTERM, SIGINT and SIGHUP: what runs is finished, then the engines are stopped and nothing is left; a second signal ends
-//! it at once.
+//! SIGTERM, SIGINT and SIGHUP: what runs is finished, then the engines are stopped and nothing is left; a second signal
+//! cuts what runs, a third ends it where it stands. Nothing else holds up the end.
 
-use tidegate_tests::client::Stream;
-use tidegate_tests::deadline::eventually;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tidegate_tests::client::{Raw, Stream};
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::{eventually, within};
+use tidegate_tests::gateway::binary;
+use tidegate_tests::stub::Stub;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 
 use crate::CHAT;
 use crate::fleet::{Fleet, brief, engines, long};
@@ -50,19 +58,80 @@ async fn what_runs_is_finished_and_nothing_is_left() {
     }
 }
 
+/// Waits for a line of the gateway's log.
+async fn says(fleet: &Fleet, what: &str) {
+    eventually(what, async || {
+        let log = fleet.log();
+        log.contains(what).then_some(()).ok_or(log)
+    })
+    .await;
+}
+
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_cuts_what_runs_and_a_third_leaves_at_once() {
+    // An engine whose shell does not stop for as long as the gateway has patience.
+    let engine = format!(
+        "trap '' TERM; {} engine --port {{port}} {} & wait; exec sleep 600",
+        binary().display(),
+        SLOW.join(" ")
+    );
+    let deployment =
+        Deployment::named("chat").process(&["/bin/sh", "-c", &engine]).set("min", 1).set("max", 1);
+    let mut fleet = Fleet::launch(deployment).await;
+    fleet.ready_replicas(1).await;
+    let mut stream = fleet.chat(&long("for ever", 8000)).await;
+    assert!(stream.event().await.is_some());
+    fleet.terminate();
+    says(&fleet, "stopping: running requests are finished").await;
+    fleet.interrupt();
+    says(&fleet, "a third signal leaves at once").await;
+    stream.cut().await;
+    fleet.interrupt();
+    assert!(fleet.ended().await.success());
+    assert!(!fleet.engines().is_empty(), "it did not wait for the engine");
+}
+
+#[tokio::test]
+async fn a_second_signal_asks_the_engines_to_stop() {
     let mut fleet = Fleet::launch(engines(SLOW).set("min", 2).set("max", 2)).await;
     fleet.settled(2).await;
     let mut stream = fleet.chat(&long("for ever", 8000)).await;
     assert!(stream.event().await.is_some());
     fleet.terminate();
-    eventually("the first signal is seen", async || {
-        let log = fleet.log();
-        log.contains("stopping: running requests are finished").then_some(()).ok_or(log)
-    })
-    .await;
+    says(&fleet, "stopping: running requests are finished").await;
     fleet.interrupt();
     fleet.ended().await;
     assert_eq!(fleet.engines(), [], "nothing is left");
+}
+
+#[tokio::test]
+async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
+    let dir = tempfile::TempDir::with_prefix("tidegate-test-").expect("a folder");
+    let stub = Stub::start().await;
+    let text = Config::of(Deployment::chat([&stub])).render(dir.path(), 0, 0);
+    std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
+    let program = tokio::task::spawn_blocking(binary).await.expect("the binary");
+    let mut command = Command::new(program);
+    command
+        .arg("serve")
+        .current_dir(dir.path())
+        .kill_on_drop(true)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start it");
+    let mut log = BufReader::new(child.stderr.take().expect("stderr")).lines();
+    let line = within("it serves", log.next_line()).await.expect("a line").expect("it runs");
+    let address = line.split_once("serving on http://").and_then(|(_, rest)| rest.split_once(';'));
+    let address = address.and_then(|(address, _)| address.parse().ok()).expect("an address");
+    let mut raw = Raw::connect(address).await;
+    // Far more than a pipe takes.
+    for index in 0..500 {
+        let id = format!("{index:0>120}");
+        raw.send(format!("GET /v1/models HTTP/1.1\r\nhost: x\r\nx-request-id: {id}\r\n\r\n")).await;
+        let head = raw.head().await.expect("an answer");
+        raw.body(&head).await.1.expect("a body");
+    }
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
+    kill_process(pid, Signal::TERM).expect("signal");
+    assert!(within("it ends", child.wait()).await.expect("wait").success());
 }

@@ -179,6 +179,13 @@ impl Stream {
         }
     }
 
+    /// Reads on until the transfer is cut, which must come before its proper end.
+    pub async fn cut(mut self) {
+        while let Ok(more) = self.bytes().await {
+            assert!(more.is_some(), "the answer ended properly");
+        }
+    }
+
     /// The next event with its empty line; `None` at the proper end of the stream.
     pub async fn event(&mut self) -> Option<String> {
         loop {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rustls::server::WebPkiClientVerifier;
@@ -125,14 +125,20 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let answer = match head.uri.path() {
+    let (mut status, path) = (StatusCode::OK, head.uri.path());
+    let answer = match path {
         "/health" => json!({"status": "ok"}),
         "/v1/models" => json!({"object": "list", "data": [{"id": "chat", "object": "model"}]}),
+        // It tells nothing of itself.
+        _ if head.method == Method::GET => {
+            status = StatusCode::NOT_FOUND;
+            json!({"error": {"message": format!("no {path} here")}})
+        }
         _ => {
             seen.lock().expect("log").work.push((connection, head.version));
             json!({"id": "c1", "object": "chat.completion", "echo": String::from_utf8_lossy(&body)})
         }
     };
-    let response = Response::builder().header("content-type", "application/json");
+    let response = Response::builder().status(status).header("content-type", "application/json");
     Ok(response.body(Full::new(answer.to_string().into())).expect("an answer"))
 }

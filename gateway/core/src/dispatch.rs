@@ -205,6 +205,7 @@ impl Dispatcher {
             at: now,
             in_flight: replicas.iter().map(|replica| replica.in_flight).sum(),
             queued: self.queue.len(),
+            promised: self.promises.expected_at(now),
             oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
             replicas,
         }

@@ -104,6 +104,11 @@ impl Ledger {
         self.report = Some(report);
     }
 
+    /// The engine is not what it was: nothing that it said counts any more.
+    pub fn forget(&mut self) {
+        (self.report, self.asked) = (None, None);
+    }
+
     /// Requests in progress, by the gateway's own account.
     pub fn in_flight(&self) -> u32 {
         self.in_flight

@@ -88,7 +88,7 @@ fn ask(url: &BaseUrl) -> Result<Bytes, StatusError> {
         Ok((status, _)) => Err(foreign(format!("GET /status gave {status}"))),
         Err(NoAnswer::Broken(why)) => Err(foreign(why)),
         Err(NoAnswer::Unreachable(why)) => Err(unreachable(why)),
-        Err(NoAnswer::Slow(why)) => Err(unreachable(why)),
+        Err(no @ (NoAnswer::Slow(_) | NoAnswer::Local(_))) => Err(unreachable(no.to_string())),
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use smallvec::SmallVec;
 
-use super::stream::Relay;
+use super::relay::Relay;
 
 /// A request body in memory, in pieces: the client's bytes, cut only where a rule rewrites some of them (H3). Cheap to
 /// clone, so that it can be sent again.
@@ -66,7 +66,7 @@ pub enum ResponseBody {
     /// The gateway's own, whole; `None` once sent.
     Own(Option<Bytes>),
     /// A replica's, as it comes.
-    Relay(Box<Relay>),
+    Relay(Relay),
 }
 
 impl From<Bytes> for ResponseBody {
@@ -85,7 +85,7 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
             Self::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Relay(relay) => Pin::new(relay.as_mut()).poll_frame(cx),
+            Self::Relay(relay) => Pin::new(relay).poll_frame(cx),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
 //! answer was seen, the next attempt (R5, SPEC 13): elsewhere, or once more where there is no elsewhere.
 
+use std::time::Duration;
+
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
@@ -14,7 +16,7 @@ use super::headers;
 use super::identify::Identified;
 use super::read::Share;
 use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
-use super::stream::{Kind, Relay};
+use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Held, Rejection};
@@ -26,6 +28,8 @@ use crate::upstream::{Carrier, UpstreamError};
 const ATTEMPTS: usize = 4;
 /// Times that one replica gets the same request: it may have worked on it each time.
 const SENDS: usize = 2;
+/// When to come back where this machine has no room for a connection.
+const LOCAL: Duration = Duration::from_secs(1);
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
@@ -39,6 +43,7 @@ pub async fn forward(
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     let pool = &request.deployment.pool;
+    let first_byte = core.gateway.limits.first_byte;
     let mut tries = Tries::default();
     let mut admission = pool.arrive(&request.facts);
     loop {
@@ -51,18 +56,22 @@ pub async fn forward(
             return answered_for(&held, respond::error(record, &in_vain()));
         }
         record.sent(held.endpoint().header(), held.route());
-        let limit = core.gateway.limits.first_byte;
         let mut sends = 0;
         let make = || {
             sends += 1;
             outgoing(&parts, &request, held.endpoint())
         };
-        let answer = core.upstream.send(held.endpoint(), limit, before > 0, make).await;
+        let answer = core.upstream.send(held.endpoint(), first_byte, before > 0, make).await;
         (1..sends).for_each(|_| record.sent_again());
         match answer {
             Ok((response, carrier)) => {
                 drop(share);
                 return relay(core, response, (held, carrier), record);
+            }
+            Err(UpstreamError::Local(why)) => {
+                record.trouble(&why);
+                let rejection = Rejection { reason: Refusal::NoSocket, retry_after: LOCAL };
+                return refuse(record, &request, rejection);
             }
             Err(error) => {
                 blame(&held, &error);
@@ -72,8 +81,7 @@ pub async fn forward(
                 }
                 tries.failed(held.replica(), sends);
                 if let UpstreamError::Connect { refused, .. } = error {
-                    let change = if refused { Change::Refused } else { Change::Suspect };
-                    pool.change(held.replica(), change);
+                    pool.change(held.replica(), if refused { Change::Refused } else { Change::Suspect });
                     held.endpoint().suspect();
                 }
                 if tries.tried.len() >= ATTEMPTS {
@@ -119,7 +127,9 @@ fn verdict(error: &UpstreamError) -> Option<ApiError> {
         UpstreamError::Broken { begun: true, .. } => {
             Some(ApiError::bad_replica("the replica broke the protocol, or off, in the head of its answer"))
         }
-        UpstreamError::Broken { begun: false, .. } | UpstreamError::Connect { .. } => None,
+        UpstreamError::Broken { begun: false, .. }
+        | UpstreamError::Connect { .. }
+        | UpstreamError::Local(_) => None,
     }
 }
 
@@ -159,6 +169,7 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
             format!("model `{name}` cannot be started; its operator can see why in the status")
         }
         Refusal::NoReplica => format!("no replica of model `{name}` answers"),
+        Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
     let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
@@ -207,8 +218,8 @@ fn relay(
     parts.headers.insert(REPLICA, replica);
     parts.headers.insert(ROUTE, route);
     let limit = core.gateway.limits.between_bytes;
-    let relay = Relay::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
-    Response::from_parts(parts, ResponseBody::Relay(Box::new(relay)))
+    let exchange = Exchange::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
+    Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
 }
 
 /// An answer of the gateway's own that a replica is the reason for.

@@ -1,6 +1,7 @@
 //! What happens to a request between its head and the last byte of its answer, one step a file, in this order:
-//! `read` → `identify` → `forward` (admission, the replica, retries) → `stream`; `respond` makes every answer of the
-//! gateway's own, `models` those that the configuration gives.
+//! `read` → `identify` → `forward` (admission, the replica, retries) → `stream`; `relay` takes an
+//! answer away from a client that takes nothing of it, `respond` makes every answer of the gateway's own, `models` those
+//! that the configuration gives.
 
 pub mod body;
 pub mod forward;
@@ -8,5 +9,6 @@ pub mod headers;
 pub mod identify;
 pub mod models;
 pub mod read;
+pub mod relay;
 pub mod respond;
 pub mod stream;

@@ -14,6 +14,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::request::Outcome;
+use tidegate_shared::time::Instant;
 use tokio::time::Sleep;
 
 use crate::clock::Clock;
@@ -25,10 +26,10 @@ use crate::upstream::{Carrier, chain};
 /// What an answer did whose transfer ended well and whose last event did not.
 const TORN: &str = "it ended in the middle of an event";
 
-/// The transfer to the client is cut, because the replica's was.
+/// The transfer to the client is cut: the replica's was, or the client took nothing of it.
 #[derive(Debug, Error)]
-#[error("the replica's answer broke off: {0}")]
-pub struct Cut(String);
+#[error("the answer is cut: {0}")]
+pub struct Cut(pub(super) String);
 
 /// Tokens by which the account of an answer grows at a time, so that the dispatcher is not asked for each.
 const GROWTH: u64 = 64;
@@ -43,7 +44,7 @@ enum Watch {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Relay {
+pub(super) struct Exchange {
     inner: Incoming,
     watch: Watch,
     held: Option<Held>,
@@ -54,6 +55,8 @@ pub struct Relay {
     silence: Option<Pin<Box<Sleep>>>,
     /// Events after which the account of the answer's length is brought up to date.
     accounted: u64,
+    /// The client asked for a frame and the replica has none yet.
+    asking: bool,
 }
 
 /// Kinds of answers, by their content type.
@@ -67,10 +70,10 @@ pub enum Kind {
     Opaque,
 }
 
-impl Relay {
+impl Exchange {
     /// Relays `inner`, whose place is `held` and whose connection is `carrier`; `between` bounds the silence between
     /// two frames.
-    pub fn new(
+    pub(super) fn new(
         inner: Incoming,
         kind: Kind,
         (held, carrier): (Held, Carrier),
@@ -85,7 +88,7 @@ impl Relay {
         };
         let accounted = held.reserved();
         record.relaying();
-        let mut relay = Self {
+        let mut exchange = Self {
             inner,
             watch,
             held: Some(held),
@@ -95,11 +98,23 @@ impl Relay {
             between,
             silence: None,
             accounted,
+            asking: false,
         };
-        if relay.inner.is_end_stream() {
-            relay.complete();
+        if exchange.inner.is_end_stream() {
+            exchange.complete();
         }
-        relay
+        exchange
+    }
+
+    /// Whether it is the client who takes nothing, for at least `limit`: it has not asked since the last frame, so that
+    /// nobody looks at the replica either.
+    pub(super) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
+        !self.is_over() && !self.asking && now.since(self.record.last_bytes()) >= limit
+    }
+
+    /// The client is given up; what is held is given back when this is dropped.
+    pub(super) fn give_up(mut self, why: &str) {
+        self.record.trouble(why);
     }
 
     fn is_over(&self) -> bool {
@@ -209,7 +224,7 @@ impl Relay {
     }
 }
 
-impl Body for Relay {
+impl Body for Exchange {
     type Data = Bytes;
     type Error = Cut;
 
@@ -218,6 +233,7 @@ impl Body for Relay {
         if this.is_over() {
             return Poll::Ready(None);
         }
+        this.asking = false;
         loop {
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -238,7 +254,10 @@ impl Body for Relay {
                     let why = format!("no byte within {:?}", this.between);
                     return Poll::Ready(this.broke(why));
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    this.asking = true;
+                    return Poll::Pending;
+                }
             }
         }
     }

@@ -15,6 +15,7 @@ use tidegate_gateway_core::config::Limits;
 use tidegate_gateway_core::dispatch::{Dispatcher, TicketId, Verdict};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::Instant;
 use tokio::sync::{Notify, oneshot};
@@ -56,6 +57,13 @@ struct State {
     waiters: BTreeMap<TicketId, oneshot::Sender<Result<Held, Rejection>>>,
     armed: Instant,
     start_trouble: Option<Arc<str>>,
+}
+
+impl State {
+    /// Whether this very endpoint is the replica of its id now.
+    fn has(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.endpoints.get(&endpoint.id()).is_some_and(|known| Arc::ptr_eq(known, endpoint))
+    }
 }
 
 /// One replica, for status and metrics.
@@ -118,6 +126,28 @@ impl Pool {
                 endpoint.close();
             }
             state.dispatcher.change(now, id, change);
+        });
+    }
+
+    /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the
+    /// coming report (R8). Gives the moment, for [`EngineReport::asked`].
+    pub fn ask(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Instant {
+        self.locked(|state, now| {
+            if state.has(endpoint) {
+                state.dispatcher.ask(now, endpoint.id());
+            }
+            now
+        })
+    }
+
+    /// What the engine behind `endpoint` said. Dropped where that replica is gone or has been replaced meanwhile, even
+    /// by one with the same id or address (C-104).
+    pub fn report(self: &Arc<Self>, endpoint: &Arc<Endpoint>, report: EngineReport) {
+        self.locked(|state, now| {
+            if state.has(endpoint) {
+                endpoint.note_report(report);
+                state.dispatcher.report(now, endpoint.id(), report);
+            }
         });
     }
 
@@ -214,5 +244,33 @@ impl Pool {
             drop(waiter.map(|waiter| waiter.send(end)));
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::upstream::dial::Dialer;
+
+    #[test]
+    fn c_104_a_late_report_does_not_count_for_whoever_took_the_place() {
+        let name = DeploymentName::new("chat");
+        let clock = Clock::start();
+        let pool = Pool::new(name.clone(), Limits::default(), true, clock);
+        let dialer = Dialer { clock, limit: Duration::from_secs(1), tls: None, http2: false };
+        let endpoint =
+            || Arc::new(Endpoint::new(&name, ReplicaId(1), "http://127.0.0.1:9", &dialer).unwrap());
+        let (old, new) = (endpoint(), endpoint());
+        pool.state.lock().endpoints.insert(old.id(), Arc::clone(&old));
+        let asked = pool.ask(&old);
+        let report = EngineReport { asked, running: Some(3), ..EngineReport::default() };
+        pool.report(&old, report);
+        assert_eq!(old.report(), Some(report));
+        // The same id and the same address, and yet another engine.
+        pool.state.lock().endpoints.insert(new.id(), Arc::clone(&new));
+        pool.report(&old, EngineReport { running: Some(4), ..report });
+        assert_eq!((old.report(), new.report()), (Some(report), None));
     }
 }

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use thiserror::Error;
 
 use crate::endpoint::Endpoint;
-use crate::upstream::dial::{NoConnection, Site};
+use crate::upstream::dial::{Fault, NoConnection, Site};
 use crate::upstream::wire::{Protocol, Wire};
 use crate::upstream::{chain, protocol_error};
 
@@ -42,6 +42,9 @@ pub enum NoAnswer {
     /// Nobody listens there, or nobody can be reached.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// This machine has no descriptor or no port left; nobody was asked.
+    #[error("cannot connect from here: {0}")]
+    Local(String),
     /// Nothing went wrong but the time: a busy server may answer late.
     #[error("{0}")]
     Slow(String),
@@ -58,9 +61,10 @@ impl From<String> for NoAnswer {
 
 impl From<NoConnection> for NoAnswer {
     fn from(none: NoConnection) -> Self {
-        match none.is_slow() {
-            true => Self::Slow(format!("cannot connect: {none}")),
-            false => Self::Unreachable(none.why),
+        match none.fault {
+            Fault::Local => Self::Local(none.why),
+            Fault::Slow => Self::Slow(format!("cannot connect: {none}")),
+            Fault::Refused | Fault::Other => Self::Unreachable(none.why),
         }
     }
 }

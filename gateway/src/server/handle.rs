@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use tidegate_shared::names::header;
 
-use super::Core;
+use super::{Core, Stage};
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, models, read, respond};
@@ -164,7 +164,7 @@ fn is_host(value: &HeaderValue) -> bool {
 }
 
 fn readiness(core: &Core) -> (u16, Bytes) {
-    if *core.gateway.stopping.borrow() {
+    if *core.gateway.stage.borrow() != Stage::Serving {
         return (503, Bytes::from_static(b"{\"status\":\"stopping\"}"));
     }
     (200, Bytes::from_static(b"{\"status\":\"ok\"}"))
@@ -191,7 +191,7 @@ async fn complete(
         return closing(respond::error(record, &error));
     }
     let gateway = &core.gateway;
-    let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget).await {
+    let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,
         Err(NoBody::Refused(error, rest)) => {
             tokio::task::spawn_local(read::discard(rest));

@@ -7,10 +7,16 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 const BACKLOG: i32 = 4096;
 /// When a peer that is silent is asked whether it is still there, and how long unacknowledged bytes are waited for.
 const PEER_GONE: Duration = Duration::from_secs(60);
+
+/// Descriptors that neither clients nor their requests take.
+const RESERVE: usize = 64;
+/// Clients that may be connected however few descriptors there are.
+const CLIENTS_MIN: usize = 16;
 
 /// One listener per core, all on one address.
 pub type Listeners = Vec<TcpListener>;
@@ -38,14 +44,22 @@ pub fn bind(address: SocketAddr, count: usize) -> io::Result<Listeners> {
         .collect()
 }
 
-/// Allows this process as many open connections as it may have: each request takes two descriptors, and the usual
-/// soft limit of 1,024 is there for programs that use `select`. Engines inherit it. What cannot be had is not missed
-/// before it is used up, and then new connections wait.
-pub fn raise_descriptor_limit() {
+/// Allows this process as many open descriptors as it may have: the usual soft limit of 1,024 is there for programs
+/// that use `select`. Engines inherit it. Gives how many clients may be connected at a time, [`clients`] of that.
+pub fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
+    clients(getrlimit(Resource::Nofile).current)
+}
+
+/// How many clients may be connected at a time with so many descriptors (`None`: no limit). A request takes one here
+/// and one to its replica, so half of them, less a reserve: listeners, probes, files, the operator's side.
+fn clients(descriptors: Option<u64>) -> usize {
+    let descriptors =
+        descriptors.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
+    (descriptors.saturating_sub(RESERVE) / 2).clamp(CLIENTS_MIN, Semaphore::MAX_PERMITS)
 }
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -70,6 +84,12 @@ pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn h6_clients_leave_a_descriptor_for_each_of_their_requests() {
+        assert_eq!([Some(1024), Some(524_288), Some(64)].map(clients), [480, 262_112, 16]);
+        assert!(clients(None) > 1 << 30);
+    }
 
     #[test]
     fn a_port_is_shared_by_the_cores_of_one_gateway_and_by_nobody_else() {

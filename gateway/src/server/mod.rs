@@ -5,6 +5,7 @@ mod client;
 mod handle;
 mod listen;
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -15,8 +16,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::LocalSet;
 use tower::ServiceBuilder;
 
@@ -26,6 +29,7 @@ use crate::clock::Clock;
 use crate::config::ServerLimits;
 use crate::deployment::Directory;
 use crate::layer::read::Budget;
+use crate::layer::relay::Relays;
 use crate::telemetry::record::Sink;
 use crate::upstream::Upstream;
 
@@ -37,6 +41,9 @@ const STREAMS: u32 = 1024;
 const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// How long a full table of file descriptors is waited out before the next accept.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
+
+/// How often it is logged that clients wait for room.
+const FULL: Duration = Duration::from_secs(10);
 
 /// What all cores share.
 #[derive(Debug)]
@@ -53,8 +60,23 @@ pub struct Gateway {
     pub sink: Arc<Sink>,
     /// When the gateway started, in seconds of Unix time.
     pub created: u64,
-    /// Becomes true when the gateway is asked to stop.
-    pub stopping: watch::Receiver<bool>,
+    /// Room for clients: each connection takes one.
+    pub clients: Arc<Semaphore>,
+    /// How far the gateway is on its way to its end.
+    pub stage: watch::Receiver<Stage>,
+    /// How long a client may take nothing of an answer: [`crate::layer::relay::STALL`], except in tests.
+    pub stall: Duration,
+}
+
+/// How far the gateway is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It serves.
+    Serving,
+    /// It takes no new connection and finishes what runs.
+    Finishing,
+    /// It cuts what still runs.
+    Cutting,
 }
 
 /// What the requests of one core share.
@@ -64,43 +86,91 @@ pub struct Core {
     pub gateway: Arc<Gateway>,
     /// The connections to replicas.
     pub upstream: Rc<Upstream>,
+    /// The answers on their way.
+    pub relays: Rc<Relays>,
     ids: handle::RequestIds,
+    /// When it was last logged that clients wait for room.
+    full: Cell<Option<Instant>>,
 }
 
-/// Serves on this thread until the gateway is asked to stop and every request has ended, or the limit for that is
-/// reached.
+impl Core {
+    fn note_full(&self) {
+        let now = self.gateway.clock.now();
+        if self.full.get().is_none_or(|last| now.since(last) >= FULL) {
+            self.full.set(Some(now));
+            tracing::warn!("new clients wait: as many are connected as the limit of open files allows");
+        }
+    }
+}
+
+/// Starts one core on a thread of its own. It serves until the gateway is asked to stop and every request has ended,
+/// is cut, or the limit for that is reached. Resolves when it has ended: with an error if something went wrong.
 ///
 /// # Errors
-/// The operating system's, when no runtime can be made or the listener is of no use.
-pub fn serve(gateway: Arc<Gateway>, listener: std::net::TcpListener) -> io::Result<()> {
+/// The operating system's, when no thread or runtime can be made or the listener is of no use.
+pub fn spawn(gateway: Arc<Gateway>, core: usize, listener: std::net::TcpListener) -> io::Result<Ended> {
+    let (report, reported) = std::sync::mpsc::sync_channel(1);
+    // Dropped without a word if the thread panics.
+    let (end, ended) = oneshot::channel();
+    std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
+        let runtime = match prepare(listener) {
+            Ok((runtime, listener)) => {
+                let _ = report.send(Ok(()));
+                LocalSet::new().block_on(&runtime, serve(gateway, listener));
+                runtime
+            }
+            Err(error) => return drop(report.send(Err(error))),
+        };
+        // A lookup of a name may still be under way.
+        runtime.shutdown_background();
+        let _ = end.send(());
+    })?;
+    reported.recv().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))?;
+    Ok(ended)
+}
+
+/// Resolves when a core has ended.
+pub type Ended = oneshot::Receiver<()>;
+
+fn prepare(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    LocalSet::new().block_on(&runtime, async move {
-        let listener = TcpListener::from_std(listener)?;
-        let upstream = Upstream::new(gateway.clock);
-        tokio::task::spawn_local(Rc::clone(&upstream).sweep());
-        let shutdown = gateway.limits.shutdown;
-        let core = Rc::new(Core { gateway, upstream, ids: handle::RequestIds::default() });
-        let connections = accept(&core, listener).await;
-        tokio::select! {
-            () = connections.shutdown() => {}
-            () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
-        }
-        Ok(())
-    })
+    let entered = runtime.enter();
+    let listener = TcpListener::from_std(listener)?;
+    drop(entered);
+    Ok((runtime, listener))
+}
+
+async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
+    let upstream = Upstream::new(gateway.clock);
+    tokio::task::spawn_local(Rc::clone(&upstream).sweep());
+    let relays = Relays::new(gateway.clock, gateway.stall);
+    tokio::task::spawn_local(Rc::clone(&relays).sweep());
+    let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
+    let (ids, full) = (handle::RequestIds::default(), Cell::new(None));
+    let core = Rc::new(Core { gateway, upstream, relays, ids, full });
+    let connections = accept(&core, listener).await;
+    tokio::select! {
+        () = connections.shutdown() => {}
+        _ = stage.wait_for(|stage| *stage == Stage::Cutting) => {}
+        () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
+    }
 }
 
 async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
     let connections = GracefulShutdown::new();
-    let mut stopping = core.gateway.stopping.clone();
+    let mut stage = core.gateway.stage.clone();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopping.wait_for(|stopping| *stopping) => return connections,
+            accepted = next(core, &listener) => accepted,
+            _ = stage.wait_for(|stage| *stage != Stage::Serving) => return connections,
         };
         match accepted {
-            Ok((stream, client)) => {
+            Ok((stream, client, room)) => {
                 let connection = connection(Rc::clone(core), stream, client, &connections);
-                tokio::task::spawn_local(connection);
+                tokio::task::spawn_local(async move {
+                    connection.await;
+                    drop(room);
+                });
             }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -108,6 +178,23 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
             }
         }
     }
+}
+
+/// The next client, once there is room for it; until then it waits, as those behind it do in the kernel.
+async fn next(
+    core: &Core,
+    listener: &TcpListener,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let (stream, client) = listener.accept().await?;
+    let clients = &core.gateway.clients;
+    let room = match Arc::clone(clients).try_acquire_owned() {
+        Ok(room) => room,
+        Err(_) => {
+            core.note_full();
+            Arc::clone(clients).acquire_owned().await.map_err(io::Error::other)?
+        }
+    };
+    Ok((stream, client, room))
 }
 
 fn connection(
@@ -159,3 +246,6 @@ where
         tokio::task::spawn_local(future);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -180,6 +180,12 @@ impl Record {
         self.relaying = true;
     }
 
+    /// The gateway answers by itself.
+    pub fn own(&mut self, status: u16, bytes: usize) {
+        self.status(status);
+        self.bytes_out = bytes as u64;
+    }
+
     /// Bytes of the answer's body came.
     pub fn answer_bytes(&mut self, now: Instant, bytes: usize) {
         self.bytes_out += bytes as u64;

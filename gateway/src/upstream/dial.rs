@@ -27,6 +27,7 @@ use super::tls::{self, Tls};
 use super::wire::{Protocol, Wire};
 use crate::clock::Clock;
 use crate::config::BaseUrl;
+use crate::local::is_local;
 
 /// How long one address is waited for before the next is tried beside it, at most (RFC 8305, 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -52,35 +53,37 @@ pub struct Dialer {
 pub struct NoConnection {
     /// A sentence without the address.
     pub why: String,
-    kind: Kind,
+    /// Whose fault that is.
+    pub fault: Fault,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+/// What a failure to connect says of the replica, from nothing to most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// Nothing: this machine has no descriptor or no port left.
+    Local,
+    /// Its host says that nothing listens there.
     Refused,
+    /// Nothing went wrong but the time.
     Slow,
+    /// It is unknown, out of reach, or does not speak as it should.
     Other,
 }
 
 impl NoConnection {
     pub(super) fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), kind: Kind::Other }
-    }
-
-    /// Its host says that nothing listens there.
-    pub fn is_refused(&self) -> bool {
-        self.kind == Kind::Refused
-    }
-
-    /// Nothing went wrong but the time.
-    pub fn is_slow(&self) -> bool {
-        self.kind == Kind::Slow
+        Self { why: why.into(), fault: Fault::Other }
     }
 }
 
 impl From<io::Error> for NoConnection {
     fn from(error: io::Error) -> Self {
-        Self { why: error.to_string(), kind: if is_refusal(&error) { Kind::Refused } else { Kind::Other } }
+        let fault = match error.kind() {
+            _ if is_local(&error) => Fault::Local,
+            io::ErrorKind::ConnectionRefused => Fault::Refused,
+            _ => Fault::Other,
+        };
+        Self { why: error.to_string(), fault }
     }
 }
 
@@ -173,7 +176,7 @@ impl Site {
         step: impl Future<Output = Result<T, NoConnection>>,
     ) -> Result<T, NoConnection> {
         tokio::time::timeout_at(end, step).await.unwrap_or_else(|_| {
-            Err(NoConnection { why: format!("no {what} within {:?}", self.limit), kind: Kind::Slow })
+            Err(NoConnection { why: format!("no {what} within {:?}", self.limit), fault: Fault::Slow })
         })
     }
 
@@ -202,14 +205,10 @@ impl Site {
             }
             Err(error) => {
                 self.name.forget(&addresses).await;
-                Err(error.into())
+                Err(error)
             }
         }
     }
-}
-
-fn is_refusal(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 fn tune(stream: &TcpStream) -> io::Result<()> {
@@ -223,22 +222,24 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 /// before it or after `stagger`, without giving up on the earlier ones.
 ///
 /// # Errors
-/// That of the last one; a refusal only if all refused.
-async fn first_to_answer(addresses: &[SocketAddr], stagger: Duration) -> io::Result<TcpStream> {
+/// The one that says most of the replica: a refusal only if all that could be asked refused.
+async fn first_to_answer(addresses: &[SocketAddr], stagger: Duration) -> Result<TcpStream, NoConnection> {
     if let [only] = addresses {
-        return TcpStream::connect(only).await;
+        return Ok(TcpStream::connect(only).await?);
     }
     let mut untried = addresses.iter();
     let mut attempts = FuturesUnordered::new();
-    let mut failure: Option<io::Error> = None;
+    let mut failure: Option<NoConnection> = None;
     loop {
         attempts.extend(untried.next().map(TcpStream::connect));
         tokio::select! {
             done = attempts.next() => match done {
                 Some(Ok(stream)) => return Ok(stream),
-                Some(Err(error)) if failure.is_some() && is_refusal(&error) => {}
-                Some(Err(error)) => failure = Some(error),
-                None => return Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into())),
+                Some(Err(error)) => {
+                    let none = NoConnection::from(error);
+                    failure = failure.filter(|worst| worst.fault > none.fault).or(Some(none));
+                }
+                None => return Err(failure.unwrap_or_else(|| NoConnection::new("the name has no address"))),
             },
             () = tokio::time::sleep(stagger), if untried.len() > 0 => {}
         }
@@ -275,7 +276,18 @@ mod tests {
         let (_one, first) = nobody([127, 0, 0, 1]);
         let (_two, second) = nobody([127, 0, 0, 2]);
         let error = first_to_answer(&[first, second], LONG).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(error.fault, Fault::Refused);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_counts_only_where_all_refuse() {
+        let (_one, refuses) = nobody([127, 0, 0, 1]);
+        // No connection can be made to everybody; the kernel says so at once.
+        let nowhere = SocketAddr::from(([255, 255, 255, 255], 9));
+        for addresses in [[refuses, nowhere], [nowhere, refuses]] {
+            assert_eq!(first_to_answer(&addresses, LONG).await.unwrap_err().fault, Fault::Other);
+        }
+        assert!(Fault::Local < Fault::Refused, "an address that was not asked says less than one that was");
     }
 
     #[tokio::test]
@@ -297,6 +309,6 @@ mod tests {
         let dialer = Dialer { clock: Clock::start(), limit: LONG, tls: None, http2: false };
         let url = BaseUrl::parse("http://no-such-host.invalid:1").unwrap();
         let error = Site::new(&url, &dialer).unwrap().dial().await.unwrap_err();
-        assert!(!error.is_slow() && !error.is_refused(), "{error}");
+        assert_eq!(error.fault, Fault::Other, "{error}");
     }
 }

@@ -33,7 +33,7 @@ pub(crate) use lane::protocol_error;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::layer::body::RequestBody;
-use dial::NoConnection;
+use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
 use room::{IDLE, Line, Room};
 use wire::{Protocol, Wire};
@@ -52,6 +52,9 @@ pub enum UpstreamError {
         /// Nothing listens there.
         refused: bool,
     },
+    /// No connection, and the replica is not to blame: this machine has no descriptor or no port left.
+    #[error("cannot connect from here: {0}")]
+    Local(String),
     /// The connection broke, or what came over it is not HTTP, before a response head was read.
     #[error("{why}")]
     Broken {
@@ -67,7 +70,10 @@ pub enum UpstreamError {
 
 impl From<NoConnection> for UpstreamError {
     fn from(none: NoConnection) -> Self {
-        Self::Connect { refused: none.is_refused(), why: none.why }
+        match none.fault {
+            Fault::Local => Self::Local(none.why),
+            fault => Self::Connect { why: none.why, refused: fault == Fault::Refused },
+        }
     }
 }
 

@@ -27,7 +27,10 @@ impl Dispatcher {
             Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
             Change::Draining => self.enter(now, id, Phase::Draining),
             Change::Failed => {
-                self.replicas.update(now, id, |replica| replica.down = true);
+                self.replicas.update(now, id, |replica| {
+                    replica.down = true;
+                    replica.ledger.forget();
+                });
                 if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) {
                     self.enter(now, id, Phase::Failed);
                 }

@@ -1,0 +1,129 @@
+//! A core in this process: what needs a shorter limit than the gateway has.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
+use tidegate_gateway_core::config::Limits;
+use tidegate_scaler::fleet::{Change, Fleet};
+use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::replica::Capacity;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::deployment::Deployment;
+use crate::pool::{Pool, PoolFleet};
+use crate::probe::Prober;
+use crate::telemetry::access::AccessLog;
+use crate::telemetry::meter::DeploymentMeter;
+use crate::upstream::dial::Dialer;
+
+const BODY: &str = r#"{"model":"chat","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+
+/// An engine that is well and whose answers never end; tells of each answer that is cut.
+async fn endless(cut: mpsc::UnboundedSender<()>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let cut = cut.clone();
+            tokio::spawn(async move {
+                let mut head = vec![0; 64 << 10];
+                let read = stream.read(&mut head).await.unwrap_or(0);
+                if head.get(..read).is_some_and(|head| head.starts_with(b"GET")) {
+                    let list = r#"{"data":[{"id":"chat"}]}"#;
+                    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{list}", list.len());
+                    return drop(stream.write_all(answer.as_bytes()).await);
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await;
+                let event = format!("data: {}\n\n", "x".repeat(10_000));
+                while stream.write_all(event.as_bytes()).await.is_ok() {}
+                let _ = cut.send(());
+            });
+        }
+    });
+    address
+}
+
+/// A gateway over one replica at `engine`, and a way to end it.
+async fn gateway(engine: SocketAddr, stall: Duration) -> (Arc<Gateway>, Arc<Pool>, watch::Sender<Stage>) {
+    let clock = Clock::start();
+    let name = DeploymentName::new("chat");
+    let pool = Pool::new(name.clone(), Limits::default(), false, clock);
+    let dialer = Dialer { clock, limit: ServerLimits::default().connect, tls: None, http2: false };
+    let fleet = PoolFleet::new(Arc::clone(&pool), Prober::new(clock, "chat"), dialer);
+    let capacity = Capacity::new(1);
+    fleet.announce(ReplicaId(1), Change::Up { url: format!("http://{engine}"), capacity });
+    let meter = DeploymentMeter::new("chat");
+    let deployment = Deployment {
+        name,
+        aliases: Vec::new(),
+        model: "chat".to_owned(),
+        conversation_headers: Vec::new(),
+        pool: Arc::clone(&pool),
+        meter: Arc::clone(&meter),
+    };
+    let (stage, seen) = watch::channel(Stage::Serving);
+    let gateway = Gateway {
+        clock,
+        directory: Directory::new(vec![Arc::new(deployment)]),
+        limits: ServerLimits::default(),
+        budget: Budget::new(1 << 20),
+        sink: Arc::new(Sink { clock, access: AccessLog::off(), nowhere: meter }),
+        created: 0,
+        clients: Arc::new(Semaphore::new(10)),
+        stage: seen,
+        stall,
+    };
+    (Arc::new(gateway), pool, stage)
+}
+
+#[tokio::test]
+async fn h6_a_client_that_takes_nothing_of_its_answer_loses_its_place() {
+    let (told, mut cut) = mpsc::unbounded_channel();
+    let engine = endless(told).await;
+    let (gateway, pool, stage) = gateway(engine, Duration::from_millis(20)).await;
+    let address = bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
+    let to = address.local_addr().expect("address");
+    let ended = spawn(gateway, 0, address).expect("a core");
+
+    // Over HTTP/2, with a window for not one byte of an answer.
+    let stream = TcpStream::connect(to).await.expect("connect");
+    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(0)
+        .handshake(TokioIo::new(stream))
+        .await
+        .expect("handshake");
+    let connection = tokio::spawn(connection);
+    let request = Request::post(format!("http://{to}/v1/chat/completions")).body(Full::<Bytes>::from(BODY));
+    let answer = sender.send_request(request.expect("a request")).await.expect("an answer");
+    assert_eq!(answer.status(), 200);
+    cut.recv().await.expect("the replica's side is closed");
+
+    // Over HTTP/1.1, by never reading.
+    let mut lazy = TcpStream::connect(to).await.expect("connect");
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    lazy.write_all(head.as_bytes()).await.expect("sent");
+    cut.recv().await.expect("the replica's side is closed");
+
+    assert_eq!(pool.observe().in_flight, 0, "the place is free, while both clients are still there");
+    drop((answer, connection, lazy));
+    stage.send_replace(Stage::Cutting);
+    ended.await.expect("the core ends in peace");
+}
+
+#[tokio::test]
+async fn a_core_that_cannot_start_says_so() {
+    let (told, _cut) = mpsc::unbounded_channel();
+    let (gateway, ..) = gateway(endless(told).await, Duration::from_secs(1)).await;
+    let file = OwnedFd::from(tempfile::tempfile().expect("a file"));
+    assert!(spawn(gateway, 0, file.into()).is_err(), "a file is no listener");
+}

@@ -256,10 +256,10 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the gateway printed:\n{}{}", text(&self.out), text(&self.err));
-            // Engines outlive a gateway that is killed, as they should; a test that failed must not leave them.
-            let _ = self.child.start_kill();
-            leftovers::sweep(self.dir.path());
         }
+        // Engines outlive a gateway that is killed, as they should; a test that is over must not leave them.
+        let _ = self.child.start_kill();
+        leftovers::sweep(self.dir.path());
     }
 }
 

@@ -55,7 +55,6 @@ struct State {
     endpoints: BTreeMap<ReplicaId, Arc<Endpoint>>,
     waiters: BTreeMap<TicketId, oneshot::Sender<Result<Held, Rejection>>>,
     armed: Instant,
-    start_trouble: Option<Arc<str>>,
 }
 
 /// One replica, for status and metrics.
@@ -77,7 +76,6 @@ impl Pool {
             endpoints: BTreeMap::new(),
             waiters: BTreeMap::new(),
             armed: Instant::NEVER,
-            start_trouble: None,
         };
         let (rearm, pressed) = (Notify::new(), Notify::new());
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
@@ -145,11 +143,6 @@ impl Pool {
         seen.replicas.iter().find(|replica| replica.id == id).map_or(0, |replica| replica.in_flight)
     }
 
-    /// Why the last start of a replica failed, while none has worked since.
-    pub fn start_trouble(&self) -> Option<Arc<str>> {
-        self.state.lock().start_trouble.clone()
-    }
-
     /// Refuses whoever has waited too long, when it is time; for ever.
     pub async fn keep_deadlines(self: Arc<Self>) {
         loop {
@@ -187,15 +180,18 @@ impl Pool {
         // Taken under the lock, so that the dispatcher never sees time go back.
         let now = self.clock.now();
         let result = f(&mut state, now);
-        let woken: Vec<_> = state
-            .dispatcher
-            .take_woken()
-            .into_iter()
-            .map(|(ticket, end)| {
+        let mut woken = Vec::new();
+        // A lease without an address is ended, which may wake the next.
+        loop {
+            let more = state.dispatcher.take_woken();
+            if more.is_empty() {
+                break;
+            }
+            for (ticket, end) in more {
                 let end = end.and_then(|lease| Held::new(self, &mut state, lease));
-                (state.waiters.remove(&ticket), end)
-            })
-            .collect();
+                woken.push((state.waiters.remove(&ticket), end));
+            }
+        }
         let deadline = state.dispatcher.deadline();
         let rearm = deadline < state.armed;
         if rearm {
@@ -216,3 +212,6 @@ impl Pool {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,7 +100,7 @@ impl Endpoint {
     }
 
     /// The request target for the API's `path`, after the replica's own prefix, and the client's raw query, untouched
-    /// (C-142).
+    /// (C-142). `None` when that is longer than a request target may be, 65,534 bytes.
     pub fn target(&self, path: &str, query: Option<&str>) -> Option<Uri> {
         let target = match query {
             Some(query) => format!("{}{path}?{query}", self.prefix()),

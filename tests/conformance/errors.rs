@@ -129,6 +129,21 @@ async fn h4_an_unknown_path_gets_404() {
 }
 
 #[tokio::test]
+async fn c_142_a_query_that_no_replica_can_be_sent_gets_400() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let body = chat("chat", "hi").to_string();
+    // As long as a target may be; the one for the replica is longer by `/v1`.
+    let path = format!("{:x<65534}", "/chat/completions?q=");
+    let mut raw = Raw::posted(gateway.address, &path, &body).await;
+    let head = raw.head().await.expect("an answer");
+    assert_eq!(head.status(), 400);
+    assert_error_shape(&raw.body(&head).await.0);
+    assert_eq!(stub.count(), 0);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
 async fn h4_admin_pages_are_not_on_the_port_of_requests() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;

@@ -1,7 +1,7 @@
 //! The address of one replica, and what is known about it outside of the dispatcher.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 use http::uri::Uri;
@@ -17,6 +17,7 @@ use crate::telemetry::meter::{self, Counter};
 #[derive(Debug)]
 pub struct Endpoint {
     id: ReplicaId,
+    deployment: DeploymentName,
     name: String,
     header: HeaderValue,
     url: String,
@@ -28,7 +29,8 @@ pub struct Endpoint {
     closed: AtomicBool,
     closing: Notify,
     suspected: Notify,
-    errors: Counter,
+    /// A series of metrics, for ever: made for those replicas that fail.
+    errors: OnceLock<Counter>,
 }
 
 impl Endpoint {
@@ -42,9 +44,9 @@ impl Endpoint {
         let header = HeaderValue::from_str(&name).map_err(|_| format!("{name:?} is no header value"))?;
         let host = HeaderValue::from_str(base.authority().as_str())
             .map_err(|_| format!("the host of {url:?} is no header value"))?;
-        let errors = meter::upstream_errors(deployment, &name);
         Ok(Self {
             id,
+            deployment: deployment.clone(),
             name,
             header,
             url: base.to_string(),
@@ -55,7 +57,7 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             suspected: Notify::new(),
-            errors,
+            errors: OnceLock::new(),
         })
     }
 
@@ -129,7 +131,7 @@ impl Endpoint {
 
     /// Counts a request that the replica failed.
     pub fn count_error(&self) {
-        self.errors.increment(1);
+        self.errors.get_or_init(|| meter::upstream_errors(&self.deployment, &self.name)).increment(1);
     }
 
     /// A request could not even connect: the probe should look now.

@@ -207,6 +207,18 @@ async fn h6_ambiguous_framing_is_refused() {
 }
 
 #[tokio::test]
+async fn c_157_a_method_of_any_length_is_cut_in_the_answer_and_in_the_log() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let method = Method::from_bytes("X".repeat(5000).as_bytes()).expect("a method");
+    let answer = gateway.client().send(method, "/nowhere", &[], "").await;
+    assert_error(&answer, 404);
+    assert!(answer.body.len() < 1000, "{}", answer.body.len());
+    let logged = gateway.access_line("the line", |line| line["method"].as_str().map(str::len)).await;
+    assert!(logged < 1000, "{logged}");
+}
+
+#[tokio::test]
 async fn c_157_a_strange_model_name_makes_one_line_of_log() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;

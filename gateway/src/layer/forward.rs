@@ -1,5 +1,5 @@
 //! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
-//! answer was seen, the next attempt elsewhere (R5, SPEC 13).
+//! answer was seen, the next attempt elsewhere (R5).
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ struct State {
 
 /// One replica, for status and metrics.
 #[derive(Clone, Debug)]
-pub struct ReplicaStatus {
+pub struct ReplicaDetail {
     /// Its address and name, once it has one.
     pub endpoint: Option<Arc<Endpoint>>,
     /// Tokens in progress there.
@@ -125,10 +125,10 @@ impl Pool {
     }
 
     /// The same with what status and metrics want of each replica, in the same order, and the number of conversations.
-    pub fn inspect(&self) -> (Observation, Vec<ReplicaStatus>, u32) {
+    pub fn inspect(&self) -> (Observation, Vec<ReplicaDetail>, u32) {
         let state = self.state.lock();
         let seen = state.dispatcher.observe(self.clock.now());
-        let replicas = seen.replicas.iter().map(|replica| ReplicaStatus {
+        let replicas = seen.replicas.iter().map(|replica| ReplicaDetail {
             endpoint: state.endpoints.get(&replica.id).cloned(),
             load: state.dispatcher.load(replica.id),
             limit: state.dispatcher.limit(replica.id),

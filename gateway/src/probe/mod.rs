@@ -3,18 +3,15 @@
 //! Ready means: the engine's own health check says so and the model is listed (C-028). A replica that delivers bytes is
 //! alive whatever its health check says (C-006). Never sends a completion; never ejects for slowness alone.
 
-pub mod get;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use serde::Deserialize;
 
-use get::NoAnswer;
-
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::once::{NoAnswer, get};
 use crate::pool::{Change, Pool};
 
 /// Between probes of a replica that starts or is down.
@@ -123,7 +120,7 @@ impl Prober {
 
     async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
         self.health(endpoint).await?;
-        let (status, body) = get::get(endpoint.into(), "/v1/models", PATIENCE).await?;
+        let (status, body) = get(endpoint.into(), "/v1/models", PATIENCE).await?;
         if matches!(
             status,
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
@@ -144,7 +141,7 @@ impl Prober {
 
     /// Engines without `/health` are well when they answer at all.
     async fn health(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
-        let (status, body) = get::get(endpoint.into(), "/health", PATIENCE).await?;
+        let (status, body) = get(endpoint.into(), "/health", PATIENCE).await?;
         match status {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
             status if status.is_success() => Ok(()),

@@ -10,8 +10,8 @@ use std::process::Stdio;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tidegate::once::Place;
 use tidegate::probe::dialect::Dialect;
-use tidegate::probe::get::Place;
 use tidegate::probe::signals::Signals;
 use tidegate_shared::replica::EngineReport;
 use tidegate_tests::client::Client;

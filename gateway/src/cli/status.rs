@@ -12,7 +12,7 @@ use tidegate_shared::time::Duration;
 
 use crate::admin::status::Status;
 use crate::config::BaseUrl;
-use crate::probe::get::{NoAnswer, get};
+use crate::once::{NoAnswer, get};
 
 use super::CliError;
 use super::render::render;

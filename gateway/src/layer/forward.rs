@@ -1,11 +1,11 @@
 //! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
-//! answer was seen, the next attempt elsewhere (R5, SPEC 13).
+//! answer was seen, the next attempt elsewhere (R5).
 
 use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
@@ -46,9 +46,12 @@ pub async fn forward(
             Ok(held) => held,
             Err(rejection) => return refuse(record, &request, rejection),
         };
+        let Some(target) = held.endpoint().target(request.operation.path(), parts.uri.query()) else {
+            return respond::error(record, &ApiError::bad_request("the URL is too long"));
+        };
         record.sent(held.endpoint().header(), held.route());
         let limit = core.gateway.limits.first_byte;
-        let make = || outgoing(&parts, &request, held.endpoint());
+        let make = || outgoing(&parts, &request, &target, held.endpoint());
         match core.upstream.send(held.endpoint(), limit, make).await {
             Ok((response, carrier)) => {
                 drop(share);
@@ -121,16 +124,17 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 
-fn outgoing(parts: &Parts, identified: &Identified, endpoint: &Endpoint) -> Request<RequestBody> {
+fn outgoing(
+    parts: &Parts,
+    identified: &Identified,
+    target: &Uri,
+    endpoint: &Endpoint,
+) -> Request<RequestBody> {
     let mut request = Request::new(identified.body.clone());
     *request.method_mut() = parts.method.clone();
-    if let Some(target) = endpoint.target(identified.operation.path(), parts.uri.query()) {
-        *request.uri_mut() = target;
-    }
-    let mut headers = HeaderMap::with_capacity(parts.headers.len() + 2);
-    headers.insert(HOST, endpoint.host());
-    headers.extend(parts.headers.clone());
-    *request.headers_mut() = headers;
+    *request.uri_mut() = target.clone();
+    *request.headers_mut() = parts.headers.clone();
+    request.headers_mut().insert(HOST, endpoint.host());
     request
 }
 

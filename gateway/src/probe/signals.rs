@@ -13,8 +13,8 @@ use http::StatusCode;
 use tidegate_shared::replica::EngineReport;
 
 use super::dialect::{Dialect, LOOK, Pages, Reading};
-use super::get::{self, NoAnswer, Place};
 use crate::endpoint::Endpoint;
+use crate::once::{self as get, NoAnswer, Place};
 use crate::pool::Pool;
 
 /// Between two questions.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::MODEL;
-use crate::probe::get::{NoAnswer, Place, exchange};
+use crate::once::{NoAnswer, Place, exchange};
 
 /// What is asked.
 pub(super) const QUESTION: &str = "What is a tide? Answer in one sentence.";

@@ -21,7 +21,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::admin::{self, Admin, Fleet};
+use crate::admin::{self, Admin, Watched};
 use crate::clock::{self, Clock};
 use crate::config::{Access, Config, Deployment as Settings, Process, Source};
 use crate::deployment::{Deployment, Directory};
@@ -135,14 +135,14 @@ impl App {
             meter::install().map_err(|error| AppError::System { what: "cannot start the metrics", error })?;
         let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
 
-        let (mut deployments, mut fleets, mut loops) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = state_dir(&config).await?;
         for settings in &config.deployments {
-            let (deployment, fleet, control) =
+            let (deployment, seen, control) =
                 deploy(settings, clock, config.limits.connect, state.as_ref()).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
-            fleets.push(fleet);
+            watched.push(seen);
             loops.push((settings.name.clone(), control));
         }
 
@@ -161,7 +161,7 @@ impl App {
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
-        let admin_side = Admin::new(clock, fleets, Arc::clone(&gateway.budget), render);
+        let admin_side = Admin::new(clock, watched, Arc::clone(&gateway.budget), render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
@@ -285,7 +285,7 @@ async fn deploy(
     clock: Clock,
     connect: Duration,
     state: Option<&Arc<StateDir>>,
-) -> Result<(Arc<Deployment>, Fleet, Control), AppError> {
+) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let sizing = &settings.sizing;
     let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
     let startable = matches!(settings.source, Source::Process(_)) && grows;
@@ -317,14 +317,14 @@ async fn deploy(
         pool: Arc::clone(&pool),
         meter: Arc::clone(&meter),
     });
-    let fleet = Fleet {
+    let watched = Watched {
         pool,
         meter,
         control: status,
         sizing: settings.sizing.clone(),
         provider: settings.source.kind(),
     };
-    Ok((deployment, fleet, control))
+    Ok((deployment, watched, control))
 }
 
 fn spec(settings: &Settings, process: &Process) -> ProcessSpec {

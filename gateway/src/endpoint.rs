@@ -1,7 +1,7 @@
 //! The address of one replica, and what is known about it outside of the dispatcher.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 use http::uri::Uri;
@@ -20,6 +20,7 @@ use crate::upstream::dial::{Dialer, Site};
 #[derive(Debug)]
 pub struct Endpoint {
     id: ReplicaId,
+    deployment: DeploymentName,
     name: String,
     header: HeaderValue,
     url: String,
@@ -32,8 +33,9 @@ pub struct Endpoint {
     closed: AtomicBool,
     closing: Notify,
     suspected: Notify,
-    errors: Counter,
-    signal_errors: Counter,
+    /// A series of metrics, for ever: made for those replicas that fail.
+    errors: OnceLock<Counter>,
+    signal_errors: OnceLock<Counter>,
     engine: Mutex<Option<Engine>>,
 }
 
@@ -63,10 +65,9 @@ impl Endpoint {
         let header = HeaderValue::from_str(&name).map_err(|_| format!("{name:?} is no header value"))?;
         let host = HeaderValue::from_str(base.authority().as_str())
             .map_err(|_| format!("the host of {url:?} is no header value"))?;
-        let errors = meter::upstream_errors(deployment, &name);
-        let signal_errors = meter::signal_errors(deployment, &name);
         Ok(Self {
             id,
+            deployment: deployment.clone(),
             name,
             header,
             url: base.to_string(),
@@ -78,8 +79,8 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             suspected: Notify::new(),
-            errors,
-            signal_errors,
+            errors: OnceLock::new(),
+            signal_errors: OnceLock::new(),
             engine: Mutex::new(None),
         })
     }
@@ -120,7 +121,7 @@ impl Endpoint {
     }
 
     /// The request target for the API's `path`, after the replica's own prefix, and the client's raw query, untouched
-    /// (C-142).
+    /// (C-142). `None` when that is longer than a request target may be, 65,534 bytes.
     pub fn target(&self, path: &str, query: Option<&str>) -> Option<Uri> {
         let target = match query {
             Some(query) => format!("{}{path}?{query}", self.prefix()),
@@ -149,12 +150,13 @@ impl Endpoint {
 
     /// Counts a request that the replica failed.
     pub fn count_error(&self) {
-        self.errors.increment(1);
+        self.errors.get_or_init(|| meter::upstream_errors(&self.deployment, &self.name)).increment(1);
     }
 
     /// Counts figures of its engine that cannot be true, and pages that cannot be read (C-051).
     pub fn count_signal_errors(&self, count: u32) {
-        self.signal_errors.increment(count.into());
+        let counter = self.signal_errors.get_or_init(|| meter::signal_errors(&self.deployment, &self.name));
+        counter.increment(count.into());
     }
 
     /// What its engine said last, with its dialect; absent while the replica is not ready (G2).

@@ -13,6 +13,7 @@ pub mod endpoint;
 pub mod engine;
 pub mod layer;
 pub mod local;
+pub mod once;
 pub mod openai;
 pub mod pool;
 pub mod probe;

@@ -47,7 +47,8 @@ pub enum Change {
     Drain,
     /// Load came back; it takes requests again (C5).
     Undrain,
-    /// Its start failed. It is forgotten; waiters learn `why` if nothing else is on its way.
+    /// Its start failed. It is forgotten. Waiters are refused where starts keep failing; `why` is for the operator and
+    /// stays in the status of the control loop.
     StartFailed {
         /// What the engine said, for people.
         why: String,

@@ -129,6 +129,21 @@ async fn h4_an_unknown_path_gets_404() {
 }
 
 #[tokio::test]
+async fn c_142_a_query_that_no_replica_can_be_sent_gets_400() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let body = chat("chat", "hi").to_string();
+    // As long as a target may be; the one for the replica is longer by `/v1`.
+    let path = format!("{:x<65534}", "/chat/completions?q=");
+    let mut raw = Raw::posted(gateway.address, &path, &body).await;
+    let head = raw.head().await.expect("an answer");
+    assert_eq!(head.status(), 400);
+    assert_error_shape(&raw.body(&head).await.0);
+    assert_eq!(stub.count(), 0);
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
 async fn h4_admin_pages_are_not_on_the_port_of_requests() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
@@ -189,6 +204,18 @@ async fn h6_ambiguous_framing_is_refused() {
     gateway.assert_idle().await;
     assert_eq!(stub.count(), 0);
     assert_eq!(gateway.metrics().await.total(metric::PANICS, &[]), 0.0);
+}
+
+#[tokio::test]
+async fn c_157_a_method_of_any_length_is_cut_in_the_answer_and_in_the_log() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let method = Method::from_bytes("X".repeat(5000).as_bytes()).expect("a method");
+    let answer = gateway.client().send(method, "/nowhere", &[], "").await;
+    assert_error(&answer, 404);
+    assert!(answer.body.len() < 1000, "{}", answer.body.len());
+    let logged = gateway.access_line("the line", |line| line["method"].as_str().map(str::len)).await;
+    assert!(logged < 1000, "{logged}");
 }
 
 #[tokio::test]

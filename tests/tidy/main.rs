@@ -7,6 +7,8 @@ mod imports;
 #[cfg(test)]
 mod names;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod shape;
 #[cfg(test)]
 mod source;

@@ -38,7 +38,7 @@ const PHASES: [Phase; 5] =
 
 /// What the operator's side knows of one deployment.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct Watched {
     /// Its requests and replicas.
     pub pool: Arc<Pool>,
     /// Its metrics.
@@ -57,7 +57,7 @@ pub type Render = metrics_exporter_prometheus::PrometheusHandle;
 /// See the module.
 pub struct Admin {
     clock: Clock,
-    fleets: Vec<Fleet>,
+    watched: Vec<Watched>,
     budget: Arc<Budget>,
     render: Render,
     page: Page,
@@ -65,23 +65,23 @@ pub struct Admin {
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
-    pub fn new(clock: Clock, fleets: Vec<Fleet>, budget: Arc<Budget>, render: Render) -> Arc<Self> {
-        Arc::new(Self { clock, fleets, budget, render, page: Page::new() })
+    pub fn new(clock: Clock, watched: Vec<Watched>, budget: Arc<Budget>, render: Render) -> Arc<Self> {
+        Arc::new(Self { clock, watched, budget, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
-            deployments: self.fleets.iter().map(|fleet| self.deployment(fleet)).collect(),
+            deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
 
-    fn deployment(&self, fleet: &Fleet) -> DeploymentStatus {
-        let (seen, known, conversations) = fleet.pool.inspect();
-        let view = fleet.control.view();
+    fn deployment(&self, watched: &Watched) -> DeploymentStatus {
+        let (seen, known, conversations) = watched.pool.inspect();
+        let view = watched.control.view();
         let replicas = seen.replicas.iter().zip(&known).map(|(facts, known)| ReplicaStatus {
-            id: replica_name(fleet.pool.name(), facts.id),
+            id: replica_name(watched.pool.name(), facts.id),
             phase: facts.phase,
             age_s: seen.at.since(facts.since).as_secs_f64(),
             in_flight: facts.in_flight,
@@ -99,12 +99,12 @@ impl Admin {
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
         DeploymentStatus {
-            name: fleet.pool.name().to_string(),
-            mode: fleet.sizing.mode,
-            provider: fleet.provider.to_owned(),
-            min: fleet.sizing.min,
-            max: fleet.sizing.max,
-            target: view.newest.as_ref().map_or(fleet.sizing.min, |decision| decision.target),
+            name: watched.pool.name().to_string(),
+            mode: watched.sizing.mode,
+            provider: watched.provider.to_owned(),
+            min: watched.sizing.min,
+            max: watched.sizing.max,
+            target: view.newest.as_ref().map_or(watched.sizing.min, |decision| decision.target),
             in_flight: seen.in_flight,
             queued: seen.queued,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
@@ -118,12 +118,12 @@ impl Admin {
 
     /// Brings the gauges up to date and renders all metrics.
     fn metrics(&self) -> String {
-        for fleet in &self.fleets {
-            let (seen, _, conversations) = fleet.pool.inspect();
-            let name = |id| replica_name(fleet.pool.name(), id);
+        for watched in &self.watched {
+            let (seen, _, conversations) = watched.pool.inspect();
+            let name = |id| replica_name(watched.pool.name(), id);
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
-            let view = fleet.control.view();
-            fleet.meter.gauges(&Figures {
+            let view = watched.control.view();
+            watched.meter.gauges(&Figures {
                 queued: seen.queued,
                 conversations,
                 target: view.newest.map(|decision| decision.target),

@@ -12,7 +12,7 @@ use tidegate_shared::time::Duration;
 
 use crate::admin::status::Status;
 use crate::config::BaseUrl;
-use crate::probe::get::{NoAnswer, Place, get};
+use crate::once::{NoAnswer, Place, get};
 use crate::upstream::dial::Site;
 
 use super::CliError;

@@ -81,7 +81,7 @@ pub struct Deployment {
     pub source: Source,
 }
 
-/// Where replicas come from (SPEC 8).
+/// Where replicas come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Local engines that Tidegate starts and stops.

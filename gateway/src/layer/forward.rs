@@ -1,11 +1,12 @@
 //! Sends a request to a replica and hands back its answer: admission, the wait, the attempt, and, while no byte of an
-//! answer was seen, the next attempt (R5, SPEC 13): elsewhere, or once more where there is no elsewhere.
+//! answer was seen, the next attempt (R5): elsewhere, or once more where there is no elsewhere.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
@@ -19,7 +20,7 @@ use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
 use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
-use crate::pool::{Admission, Change, Held, Rejection};
+use crate::pool::{Admission, Change, Held, Pool, Rejection};
 use crate::server::Core;
 use crate::telemetry::record::Record;
 use crate::upstream::{Carrier, UpstreamError};
@@ -28,8 +29,8 @@ use crate::upstream::{Carrier, UpstreamError};
 const ATTEMPTS: usize = 4;
 /// Times that one replica gets the same request: it may have worked on it each time.
 const SENDS: usize = 2;
-/// When to come back where this machine has no room for a connection.
-const LOCAL: Duration = Duration::from_secs(1);
+/// What is said where this machine has no room for a connection.
+const NO_SOCKET: Rejection = Rejection { reason: Refusal::NoSocket, retry_after: Duration::from_secs(1) };
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
@@ -43,7 +44,6 @@ pub async fn forward(
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     let pool = &request.deployment.pool;
-    let first_byte = core.gateway.limits.first_byte;
     let mut tries = Tries::default();
     let mut admission = pool.arrive(&request.facts);
     loop {
@@ -51,17 +51,20 @@ pub async fn forward(
             Ok(held) => held,
             Err(rejection) => return refuse(record, &request, rejection),
         };
-        let before = tries.sends_to(held.replica());
-        if before >= SENDS {
+        if tries.sends_to(held.replica()) >= SENDS {
             return answered_for(&held, respond::error(record, &in_vain()));
         }
+        let Some(target) = held.endpoint().target(request.operation.path(), parts.uri.query()) else {
+            return respond::error(record, &ApiError::bad_request("the URL is too long"));
+        };
         record.sent(held.endpoint().header(), held.route());
         let mut sends = 0;
         let make = || {
             sends += 1;
-            outgoing(&parts, &request, held.endpoint())
+            outgoing(&parts, &request, &target, held.endpoint())
         };
-        let answer = core.upstream.send(held.endpoint(), first_byte, before > 0, make).await;
+        let had_it = tries.sends_to(held.replica()) > 0;
+        let answer = core.upstream.send(held.endpoint(), core.gateway.limits.first_byte, had_it, make).await;
         (1..sends).for_each(|_| record.sent_again());
         match answer {
             Ok((response, carrier)) => {
@@ -70,8 +73,7 @@ pub async fn forward(
             }
             Err(UpstreamError::Local(why)) => {
                 record.trouble(&why);
-                let rejection = Rejection { reason: Refusal::NoSocket, retry_after: LOCAL };
-                return refuse(record, &request, rejection);
+                return refuse(record, &request, NO_SOCKET);
             }
             Err(error) => {
                 blame(&held, &error);
@@ -81,8 +83,7 @@ pub async fn forward(
                 }
                 tries.failed(held.replica(), sends);
                 if let UpstreamError::Connect { refused, .. } = error {
-                    pool.change(held.replica(), if refused { Change::Refused } else { Change::Suspect });
-                    held.endpoint().suspect();
+                    suspect(pool, &held, refused);
                 }
                 if tries.tried.len() >= ATTEMPTS {
                     return answered_for(&held, respond::error(record, &in_vain()));
@@ -150,6 +151,12 @@ async fn place(core: &Core, admission: Admission, record: &mut Record) -> Result
     verdict
 }
 
+/// It could not even be connected to.
+fn suspect(pool: &Arc<Pool>, held: &Held, refused: bool) {
+    pool.change(held.replica(), if refused { Change::Refused } else { Change::Suspect });
+    held.endpoint().suspect();
+}
+
 fn blame(held: &Held, error: &UpstreamError) {
     let endpoint = held.endpoint();
     endpoint.count_error();
@@ -175,16 +182,17 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 
-fn outgoing(parts: &Parts, identified: &Identified, endpoint: &Endpoint) -> Request<RequestBody> {
+fn outgoing(
+    parts: &Parts,
+    identified: &Identified,
+    target: &Uri,
+    endpoint: &Endpoint,
+) -> Request<RequestBody> {
     let mut request = Request::new(identified.body.clone());
     *request.method_mut() = parts.method.clone();
-    if let Some(target) = endpoint.target(identified.operation.path(), parts.uri.query()) {
-        *request.uri_mut() = target;
-    }
-    let mut headers = HeaderMap::with_capacity(parts.headers.len() + 2);
-    headers.insert(HOST, endpoint.host());
-    headers.extend(parts.headers.clone());
-    *request.headers_mut() = headers;
+    *request.uri_mut() = target.clone();
+    *request.headers_mut() = parts.headers.clone();
+    request.headers_mut().insert(HOST, endpoint.host());
     request
 }
 

@@ -82,8 +82,8 @@ impl ApiError {
 
     /// 404: there is nothing at `path`.
     pub fn unknown_path(method: &str, path: &str) -> Self {
-        let shown = shorten(path);
-        Self::new(404, INVALID_REQUEST, "unknown_url", format!("unknown URL: {method} {shown}"))
+        let (method, path) = (shorten(method), shorten(path));
+        Self::new(404, INVALID_REQUEST, "unknown_url", format!("unknown URL: {method} {path}"))
     }
 
     /// 405: `path` exists, but only with the methods in `allowed` (as in the `Allow` header).

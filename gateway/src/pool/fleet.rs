@@ -60,17 +60,13 @@ impl Fleet for PoolFleet {
                     Ok(()) => return,
                     Err(why) => {
                         tracing::warn!("{} cannot be used: {why}", replica_name(self.pool.name(), id));
-                        self.pool.state.lock().start_trouble = Some(why.into());
                         Change::StartFailed
                     }
                 }
             }
             fleet::Change::Drain => Change::Draining,
             fleet::Change::Undrain => Change::Undrain,
-            fleet::Change::StartFailed { why } => {
-                self.pool.state.lock().start_trouble = Some(why.into());
-                Change::StartFailed
-            }
+            fleet::Change::StartFailed { .. } => Change::StartFailed,
             fleet::Change::Gone { .. } => Change::Gone,
         };
         self.pool.change(id, change);

@@ -56,7 +56,6 @@ struct State {
     endpoints: BTreeMap<ReplicaId, Arc<Endpoint>>,
     waiters: BTreeMap<TicketId, oneshot::Sender<Result<Held, Rejection>>>,
     armed: Instant,
-    start_trouble: Option<Arc<str>>,
 }
 
 impl State {
@@ -68,7 +67,7 @@ impl State {
 
 /// One replica, for status and metrics.
 #[derive(Clone, Debug)]
-pub struct ReplicaStatus {
+pub struct ReplicaDetail {
     /// Its address and name, once it has one.
     pub endpoint: Option<Arc<Endpoint>>,
     /// Tokens in progress there.
@@ -85,7 +84,6 @@ impl Pool {
             endpoints: BTreeMap::new(),
             waiters: BTreeMap::new(),
             armed: Instant::NEVER,
-            start_trouble: None,
         };
         let (rearm, pressed) = (Notify::new(), Notify::new());
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
@@ -157,10 +155,10 @@ impl Pool {
     }
 
     /// The same with what status and metrics want of each replica, in the same order, and the number of conversations.
-    pub fn inspect(&self) -> (Observation, Vec<ReplicaStatus>, u32) {
+    pub fn inspect(&self) -> (Observation, Vec<ReplicaDetail>, u32) {
         let state = self.state.lock();
         let seen = state.dispatcher.observe(self.clock.now());
-        let replicas = seen.replicas.iter().map(|replica| ReplicaStatus {
+        let replicas = seen.replicas.iter().map(|replica| ReplicaDetail {
             endpoint: state.endpoints.get(&replica.id).cloned(),
             load: state.dispatcher.load(seen.at, replica.id),
             limit: state.dispatcher.limit(replica.id),
@@ -173,11 +171,6 @@ impl Pool {
     pub fn in_flight(&self, id: ReplicaId) -> u32 {
         let seen = self.observe();
         seen.replicas.iter().find(|replica| replica.id == id).map_or(0, |replica| replica.in_flight)
-    }
-
-    /// Why the last start of a replica failed, while none has worked since.
-    pub fn start_trouble(&self) -> Option<Arc<str>> {
-        self.state.lock().start_trouble.clone()
     }
 
     /// Refuses whoever has waited too long, when it is time; for ever.
@@ -217,15 +210,18 @@ impl Pool {
         // Taken under the lock, so that the dispatcher never sees time go back.
         let now = self.clock.now();
         let result = f(&mut state, now);
-        let woken: Vec<_> = state
-            .dispatcher
-            .take_woken()
-            .into_iter()
-            .map(|(ticket, end)| {
+        let mut woken = Vec::new();
+        // A lease without an address is ended, which may wake the next.
+        loop {
+            let more = state.dispatcher.take_woken();
+            if more.is_empty() {
+                break;
+            }
+            for (ticket, end) in more {
                 let end = end.and_then(|lease| Held::new(self, &mut state, lease));
-                (state.waiters.remove(&ticket), end)
-            })
-            .collect();
+                woken.push((state.waiters.remove(&ticket), end));
+            }
+        }
         let deadline = state.dispatcher.deadline();
         let rearm = deadline < state.armed;
         if rearm {
@@ -248,29 +244,4 @@ impl Pool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    use crate::upstream::dial::Dialer;
-
-    #[test]
-    fn c_104_a_late_report_does_not_count_for_whoever_took_the_place() {
-        let name = DeploymentName::new("chat");
-        let clock = Clock::start();
-        let pool = Pool::new(name.clone(), Limits::default(), true, clock);
-        let dialer = Dialer { clock, limit: Duration::from_secs(1), tls: None, http2: false };
-        let endpoint =
-            || Arc::new(Endpoint::new(&name, ReplicaId(1), "http://127.0.0.1:9", &dialer).unwrap());
-        let (old, new) = (endpoint(), endpoint());
-        pool.state.lock().endpoints.insert(old.id(), Arc::clone(&old));
-        let asked = pool.ask(&old);
-        let report = EngineReport { asked, running: Some(3), ..EngineReport::default() };
-        pool.report(&old, report);
-        assert_eq!(old.report(), Some(report));
-        // The same id and the same address, and yet another engine.
-        pool.state.lock().endpoints.insert(new.id(), Arc::clone(&new));
-        pool.report(&old, EngineReport { running: Some(4), ..report });
-        assert_eq!((old.report(), new.report()), (Some(report), None));
-    }
-}
+mod tests;

@@ -4,7 +4,6 @@
 //! alive whatever its health check says (C-006). While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
 
 pub mod dialect;
-pub mod get;
 pub mod signals;
 
 use std::sync::Arc;
@@ -13,10 +12,9 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Deserialize;
 
-use get::NoAnswer;
-
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::once::{NoAnswer, get};
 use crate::pool::{Change, Pool};
 
 /// Between probes of a replica that starts or is down.
@@ -129,7 +127,7 @@ impl Prober {
 
     async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
         self.health(endpoint).await?;
-        let (status, body) = get::get(endpoint.into(), "/v1/models", PATIENCE).await?;
+        let (status, body) = get(endpoint.into(), "/v1/models", PATIENCE).await?;
         if matches!(
             status,
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED
@@ -150,7 +148,7 @@ impl Prober {
 
     /// Engines without `/health` are well when they answer at all.
     async fn health(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
-        let (status, body) = get::get(endpoint.into(), "/health", PATIENCE).await?;
+        let (status, body) = get(endpoint.into(), "/health", PATIENCE).await?;
         match status {
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
             status if status.is_success() => Ok(()),

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::MODEL;
 use crate::config::BaseUrl;
-use crate::probe::get::{NoAnswer, exchange};
+use crate::once::{NoAnswer, exchange};
 use crate::upstream::dial::Site;
 
 /// What is asked.

@@ -1,5 +1,6 @@
 //! The access log: one JSON object a line, written beside the requests, never by them.
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,11 +16,26 @@ const DELAY: Duration = Duration::from_millis(50);
 /// Bytes that may wait. Beyond, lines are dropped and counted: a full disk must not fill the memory.
 const MAX: usize = 16 << 20;
 
+/// Memory that is kept between two flushes, at most.
+const KEPT: usize = 1 << 20;
+
+/// Where lines go.
+struct Out {
+    writer: Box<dyn Write + Send>,
+    /// Empty, with the memory of the lines before last.
+    spare: Vec<u8>,
+}
+
+thread_local! {
+    /// The line that this thread is writing.
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// See the module.
 pub struct AccessLog {
     lines: Mutex<Vec<u8>>,
     waiting: Notify,
-    out: Option<Mutex<Box<dyn Write + Send>>>,
+    out: Option<Mutex<Out>>,
     dropped: AtomicU64,
 }
 
@@ -50,8 +66,9 @@ impl AccessLog {
     }
 
     fn new(out: Option<Box<dyn Write + Send>>) -> Arc<Self> {
+        let out = out.map(|writer| Mutex::new(Out { writer, spare: Vec::new() }));
         let lines = Mutex::new(Vec::new());
-        Arc::new(Self { lines, waiting: Notify::new(), out: out.map(Mutex::new), dropped: AtomicU64::new(0) })
+        Arc::new(Self { lines, waiting: Notify::new(), out, dropped: AtomicU64::new(0) })
     }
 
     /// Adds a line. Control characters are escaped by JSON (C-157).
@@ -59,19 +76,30 @@ impl AccessLog {
         if self.out.is_none() {
             return;
         }
-        let mut lines = self.lines.lock();
-        if lines.len() >= MAX {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let first = lines.is_empty();
-        if serde_json::to_writer(&mut *lines, line).is_ok() {
-            lines.push(b'\n');
-        }
-        drop(lines);
+        // Made before the lock, which all cores share.
+        let first = LINE.with_borrow_mut(|text| {
+            text.clear();
+            if serde_json::to_writer(&mut *text, line).is_err() {
+                return false;
+            }
+            text.push(b'\n');
+            self.append(text)
+        });
         if first {
             self.waiting.notify_one();
         }
+    }
+
+    /// Whether it is the first of those that wait.
+    fn append(&self, text: &[u8]) -> bool {
+        let mut lines = self.lines.lock();
+        if lines.len() >= MAX {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        let first = lines.is_empty();
+        lines.extend_from_slice(text);
+        first
     }
 
     /// Writes lines as they come; for ever.
@@ -88,14 +116,49 @@ impl AccessLog {
     /// Writes what waits.
     pub fn flush(&self) {
         let Some(out) = &self.out else { return };
-        let lines = std::mem::take(&mut *self.lines.lock());
-        let mut out = out.lock();
-        if let Err(error) = out.write_all(&lines).and_then(|()| out.flush()) {
-            tracing::warn!("{} bytes of access log were not written: {error}", lines.len());
+        let Out { writer, spare } = &mut *out.lock();
+        std::mem::swap(&mut *self.lines.lock(), spare);
+        if let Err(error) = writer.write_all(spare).and_then(|()| writer.flush()) {
+            tracing::warn!("{} bytes of access log were not written: {error}", spare.len());
         }
+        spare.clear();
+        spare.shrink_to(KEPT);
         let dropped = self.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
             tracing::warn!("{dropped} lines of access log were dropped: they cannot be written fast enough");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_157_lines_of_many_threads_are_whole_and_each_is_written_once() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let log = AccessLog::file(file.path()).expect("a log");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let log = &log;
+                scope.spawn(move || {
+                    for line in 0..500 {
+                        log.write(&format!("{thread}\n{line}"));
+                        if line % 100 == thread {
+                            log.flush();
+                        }
+                    }
+                });
+            }
+        });
+        log.flush();
+        log.flush();
+        let text = std::fs::read_to_string(file.path()).expect("the log");
+        let mut lines: Vec<String> =
+            text.lines().map(|line| serde_json::from_str(line).expect("a whole line")).collect();
+        assert_eq!(lines.len(), 2000);
+        lines.sort();
+        lines.dedup();
+        assert_eq!(lines.len(), 2000, "none twice");
     }
 }

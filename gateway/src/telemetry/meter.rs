@@ -2,6 +2,7 @@
 //! `tidegate_shared::names::metric`, and handles are made once, not per request.
 
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,7 +146,7 @@ impl DeploymentMeter {
             ];
             metrics::counter!(name::REQUESTS, &labels)
         };
-        self.requests.entry((operation, status)).or_insert_with(make).increment(1);
+        count(&self.requests, (operation, status), make);
         self.seconds.record(took);
     }
 
@@ -163,7 +164,7 @@ impl DeploymentMeter {
             let labels = [("deployment", self.name.clone()), ("reason", reason.as_str().to_owned())];
             metrics::counter!(name::REFUSALS, &labels)
         };
-        self.refusals.entry(reason).or_insert_with(make).increment(1);
+        count(&self.refusals, reason, make);
     }
 
     /// The first byte of an answer came.
@@ -212,6 +213,14 @@ impl DeploymentMeter {
                 .set(f64::from(*count));
         }
     }
+}
+
+/// Counts one. All but the first of a kind share the lock of the map.
+fn count<K: Eq + Hash>(counters: &DashMap<K, Counter>, kind: K, make: impl FnOnce() -> Counter) {
+    if let Some(counter) = counters.get(&kind) {
+        return counter.increment(1);
+    }
+    counters.entry(kind).or_insert_with(make).increment(1);
 }
 
 /// The gauges of one deployment.

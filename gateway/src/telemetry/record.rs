@@ -264,7 +264,7 @@ impl Record {
             time: humantime::format_rfc3339_millis(self.wall).to_string(),
             request_id: text(&self.request_id),
             client: self.client,
-            method: self.method.as_str(),
+            method: shown(self.method.as_str()),
             path: &self.path,
             model: &self.model,
             stream: self.stream,
@@ -337,12 +337,17 @@ fn millis(span: Duration) -> f64 {
 }
 
 /// At most [`TEXT_MAX`] bytes of `text`, cut between characters.
-fn cut(text: &str) -> String {
+fn shown(text: &str) -> &str {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text.get(..end).unwrap_or("").to_owned()
+    text.get(..end).unwrap_or("")
+}
+
+/// [`shown`], to keep.
+fn cut(text: &str) -> String {
+    shown(text).to_owned()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What every provider must do (SPEC 8), as one suite: a provider's tests hand it a [`Rig`] and run [`check`].
+//! What every provider must do, as one suite: a provider's tests hand it a [`Rig`] and run [`check`].
 //!
 //! Knows nothing of processes, containers or jobs.
 

@@ -1,4 +1,4 @@
-//! What starts and stops replicas. One contract for every provider (SPEC 8): no orphan, no duplicate, nothing foreign
+//! What starts and stops replicas. One contract for every provider: no orphan, no duplicate, nothing foreign
 //! touched; identity survives a restart of the gateway.
 
 pub mod process;

@@ -1,4 +1,4 @@
-//! Runs engines as processes of this machine: any command line with `{port}` (SPEC 8).
+//! Runs engines as processes of this machine: any command line with `{port}`.
 //!
 //! Engines outlive the gateway. Each is known again by a record (pid, start time, boot, port) and by a marker in its
 //! environment that all its descendants inherit; a process that has neither is never signalled. Linux 5.3 or later.

@@ -1,4 +1,4 @@
-//! The process provider against real processes (SPEC 8, case C-005).
+//! The process provider against real processes (C-005).
 
 mod restart;
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Installs what the tests need on a machine that has Rust and Python: system packages if it may (root on Debian), and
-# clients in target/test-env. Writes nothing else, and does nothing the second time. What stays missing is listed by
-# name; with CI=true that is an error.
+# clients and engines in target/test-env. Writes nothing else, and does nothing the second time. What stays missing is
+# listed by name; with CI=true that is an error.
 #
 #   target/test-env/python/bin/python   Python with OpenAI's SDK
 #   target/test-env/node                a folder whose node_modules has OpenAI's SDK for Node
+#   target/test-env/mocker/bin/python   Python with NVIDIA's mocker of engines
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 home=$PWD/target/test-env
 clients=$PWD/tests/clients
+engines=$PWD/tests/engines
 missing=()
 
 # Runs a command quietly; shows what it said if it fails.
@@ -29,6 +31,8 @@ install_system_packages() {
   command -v curl >/dev/null || wanted+=(curl)
   command -v cc >/dev/null || wanted+=(gcc libc6-dev)
   command -v npm >/dev/null || wanted+=(nodejs npm)
+  command -v ip >/dev/null || wanted+=(iproute2)
+  command -v unshare >/dev/null || wanted+=(util-linux)
   [ ${#wanted[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then return; fi
   echo "tests/setup.sh: installing ${wanted[*]}"
@@ -37,17 +41,18 @@ install_system_packages() {
 }
 
 # The stamp is a copy of what was asked for: a client is set up once, and again when that changes.
-python_client() {
-  has_venv || { missing+=("python3 with venv (Debian: apt install python3-venv)"); return; }
-  local dir=$home/python wanted=$clients/requirements.txt
-  cmp -s "$wanted" "$dir/stamp" && "$dir/bin/python" -c 'import openai' 2>/dev/null && return
-  echo "tests/setup.sh: setting up OpenAI's SDK for Python"
+# python_environment DIR REQUIREMENTS MODULE TITLE
+python_environment() {
+  has_venv || { missing+=("python3 with venv (Debian: apt install python3-venv), for $4"); return; }
+  local dir=$1 wanted=$2
+  cmp -s "$wanted" "$dir/stamp" && "$dir/bin/python" -c "import $3" 2>/dev/null && return
+  echo "tests/setup.sh: setting up $4"
   rm -rf "$dir"
   if quietly python3 -m venv "$dir" && quietly "$dir/bin/python" -m pip install --disable-pip-version-check \
-    --no-input --no-deps --only-binary=:all: -r "$wanted" && quietly "$dir/bin/python" -c 'import openai'; then
+    --no-input --no-deps --only-binary=:all: -r "$wanted" && quietly "$dir/bin/python" -c "import $3"; then
     cp "$wanted" "$dir/stamp"
   else
-    missing+=("OpenAI's SDK for Python (see above)")
+    missing+=("$4 (see above)")
   fi
 }
 
@@ -73,8 +78,10 @@ install_system_packages
 command -v curl >/dev/null || missing+=("curl")
 command -v cc >/dev/null || missing+=("a linker (Debian: apt install gcc libc6-dev)")
 command -v cargo >/dev/null || missing+=("cargo: Rust, from https://rustup.rs")
-python_client
+python_environment "$home/python" "$clients/requirements.txt" openai "OpenAI's SDK for Python"
+python_environment "$home/mocker" "$engines/requirements.txt" dynamo.mocker "NVIDIA's mocker of engines"
 node_client
+command -v ip >/dev/null && command -v unshare >/dev/null || missing+=("ip and unshare, for NVIDIA's mocker of engines")
 
 if [ ${#missing[@]} -gt 0 ]; then
   echo "tests/setup.sh: MISSING, so the tests that take it are skipped or fail:" >&2

@@ -283,7 +283,9 @@ async fn deploy(
     clock: Clock,
     state: Option<&Arc<StateDir>>,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
-    let startable = matches!(settings.source, Source::Process(_)) && settings.sizing.max > 0;
+    let sizing = &settings.sizing;
+    let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
+    let startable = matches!(settings.source, Source::Process(_)) && grows;
     let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
     let prober = Prober::new(clock, &settings.model);
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober));

@@ -7,10 +7,12 @@ use http::HeaderValue;
 use http::uri::Uri;
 use parking_lot::Mutex;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::replica::EngineReport;
 use tidegate_shared::time::Instant;
 use tokio::sync::Notify;
 
 use crate::config::BaseUrl;
+use crate::probe::dialect::Dialect;
 use crate::telemetry::meter::{self, Counter};
 
 /// Where a replica is.
@@ -31,6 +33,17 @@ pub struct Endpoint {
     suspected: Notify,
     /// A series of metrics, for ever: made for those replicas that fail.
     errors: OnceLock<Counter>,
+    signal_errors: Counter,
+    engine: Mutex<Option<Engine>>,
+}
+
+/// What is known of the engine behind a replica, from itself (G2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Engine {
+    /// How it speaks of itself.
+    pub dialect: Dialect,
+    /// What it said last; absent before the first answer.
+    pub report: Option<EngineReport>,
 }
 
 impl Endpoint {
@@ -44,6 +57,7 @@ impl Endpoint {
         let header = HeaderValue::from_str(&name).map_err(|_| format!("{name:?} is no header value"))?;
         let host = HeaderValue::from_str(base.authority().as_str())
             .map_err(|_| format!("the host of {url:?} is no header value"))?;
+        let signal_errors = meter::signal_errors(deployment, &name);
         Ok(Self {
             id,
             deployment: deployment.clone(),
@@ -58,6 +72,8 @@ impl Endpoint {
             closing: Notify::new(),
             suspected: Notify::new(),
             errors: OnceLock::new(),
+            signal_errors,
+            engine: Mutex::new(None),
         })
     }
 
@@ -132,6 +148,36 @@ impl Endpoint {
     /// Counts a request that the replica failed.
     pub fn count_error(&self) {
         self.errors.get_or_init(|| meter::upstream_errors(&self.deployment, &self.name)).increment(1);
+    }
+
+    /// Counts figures of its engine that cannot be true, and pages that cannot be read (C-051).
+    pub fn count_signal_errors(&self, count: u32) {
+        self.signal_errors.increment(count.into());
+    }
+
+    /// What its engine said last, with its dialect; absent while the replica is not ready (G2).
+    pub fn engine(&self) -> Option<Engine> {
+        *self.engine.lock()
+    }
+
+    /// What its engine said last; absent while that is unknown.
+    pub fn report(&self) -> Option<EngineReport> {
+        self.engine().and_then(|engine| engine.report)
+    }
+
+    /// Keeps the dialect of its engine; what was said before counts no more.
+    pub fn note_dialect(&self, dialect: Dialect) {
+        *self.engine.lock() = Some(Engine { dialect, report: None });
+    }
+
+    /// Keeps what its engine said.
+    pub fn note_report(&self, report: EngineReport) {
+        self.engine.lock().get_or_insert_default().report = Some(report);
+    }
+
+    /// Forgets what its engine said: it may be another one when the replica answers again (C-104).
+    pub fn forget_engine(&self) {
+        *self.engine.lock() = None;
     }
 
     /// A request could not even connect: the probe should look now.

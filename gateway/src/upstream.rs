@@ -35,8 +35,13 @@ const BUFFER: usize = 512 * 1024;
 #[derive(Debug, Error)]
 pub enum UpstreamError {
     /// No connection: nothing listens, the name is unknown, or it took longer than the limit.
-    #[error("cannot connect: {0}")]
-    Connect(String),
+    #[error("cannot connect: {why}")]
+    Connect {
+        /// What was tried and what came of it.
+        why: String,
+        /// Nothing listens there.
+        refused: bool,
+    },
     /// No connection, and the replica is not to blame: this machine has no descriptor or no port left.
     #[error("cannot connect from here: {0}")]
     Local(String),
@@ -150,12 +155,15 @@ impl Upstream {
     }
 
     async fn connection(&self, endpoint: &Endpoint) -> Result<SendRequest<RequestBody>, UpstreamError> {
-        let failed = |why: String| UpstreamError::Connect(why);
+        let failed = |why: String| UpstreamError::Connect { why, refused: false };
         let connecting = TcpStream::connect(endpoint.address());
         let stream = match tokio::time::timeout(self.connect, connecting).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if is_local(&error) => return Err(UpstreamError::Local(error.to_string())),
-            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Ok(Err(error)) => {
+                let refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
+                return Err(UpstreamError::Connect { why: error.to_string(), refused });
+            }
             Err(_) => return Err(failed(format!("no connection within {:?}", self.connect))),
         };
         stream.set_nodelay(true).map_err(|error| failed(error.to_string()))?;

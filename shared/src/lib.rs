@@ -10,4 +10,5 @@ pub mod names;
 pub mod problem;
 pub mod replica;
 pub mod request;
+pub mod rng;
 pub mod time;

@@ -57,6 +57,7 @@ pub mod metric {
         REFUSALS Counter "tidegate_refusals_total" "Requests refused with 503, by deployment and reason."
         RETRIES Counter "tidegate_retries_total" "Requests sent again because a replica failed before its first byte, by deployment."
         UPSTREAM_ERRORS Counter "tidegate_upstream_errors_total" "Failures of replicas, by deployment, replica and kind."
+        SIGNAL_ERRORS Counter "tidegate_signal_errors_total" "Figures of engines that cannot be true and pages that cannot be read, by deployment and replica."
         PROMPT_TOKENS Counter "tidegate_prompt_tokens_total" "Prompt tokens as returned in usage, by deployment."
         CACHED_TOKENS Counter "tidegate_cached_prompt_tokens_total" "Prompt tokens that a replica found in its cache as returned in usage, by deployment."
         OUTPUT_TOKENS Counter "tidegate_completion_tokens_total" "Completion tokens as returned in usage, by deployment."

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ReplicaId;
+use crate::request::Tokens;
 use crate::time::Instant;
 
 /// How large a replica is beside its siblings, in units of its offer (a GPU with twice the memory counts twice).
@@ -82,4 +83,25 @@ pub struct ReplicaFacts {
     pub in_flight: u32,
     /// Conversations that have their home there.
     pub conversations: u32,
+}
+
+/// What an engine last said of itself (G2). `None` is unknown, never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineReport {
+    /// When it was asked: what was sent after is not in the figures.
+    pub asked: Instant,
+    /// Requests that it works on.
+    pub running: Option<u32>,
+    /// Requests that it has accepted and not begun.
+    pub waiting: Option<u32>,
+    /// Tokens in its KV cache that running requests hold.
+    pub kv_used: Option<Tokens>,
+    /// Tokens that its KV cache can hold.
+    pub kv_capacity: Option<Tokens>,
+    /// Requests that it can run at a time.
+    pub slots: Option<u32>,
+    /// Prompt tokens found in the prefix cache since it started.
+    pub prefix_hits: Option<u64>,
+    /// Prompt tokens looked up there since it started.
+    pub prefix_queries: Option<u64>,
 }

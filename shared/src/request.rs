@@ -40,10 +40,16 @@ pub struct RequestFacts {
     pub identity: Identity,
     /// Size of the body in bytes; counted against the queue's byte bound (Q1).
     pub body_bytes: u64,
-    /// Tokens of the prompt, estimated.
-    pub prompt: Tokens,
-    /// Tokens that the answer may take: what the client allows, or a usual answer.
-    pub output: Tokens,
+    /// Bytes of text in the prompt; how many tokens they are is learned (R8).
+    pub text_bytes: u64,
+    /// Tokens of the prompt that the client sent as ids: exact.
+    pub token_ids: u64,
+    /// Images in the prompt.
+    pub images: u32,
+    /// Most tokens that the client allows for an answer.
+    pub output_limit: Option<u64>,
+    /// Answers wanted; 0 where no text is generated (embeddings).
+    pub choices: u32,
     /// A hash of what was asked, the same when the same client asks again: a client that was refused and comes back
     /// when told is known by it (Q2).
     pub fingerprint: u64,

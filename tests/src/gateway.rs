@@ -40,7 +40,8 @@ fn build() -> PathBuf {
     let mut command = std::process::Command::new(cargo);
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     command.args(["build", "--quiet", "--workspace", "--bin", "tidegate", "--profile", profile]);
-    if parent.join("CACHEDIR.TAG").exists() {
+    // Cargo's own note lies at the top, also where somebody else made the folder, which then has no tag.
+    if [".rustc_info.json", "CACHEDIR.TAG"].iter().any(|name| parent.join(name).exists()) {
         command.arg("--target-dir").arg(parent);
     } else {
         command.arg("--target-dir").arg(parent.parent().expect("the target folder"));
@@ -255,10 +256,10 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the gateway printed:\n{}{}", text(&self.out), text(&self.err));
-            // Engines outlive a gateway that is killed, as they should; a test that failed must not leave them.
-            let _ = self.child.start_kill();
-            leftovers::sweep(self.dir.path());
         }
+        // Engines outlive a gateway that is killed, as they should; a test that is over must not leave them.
+        let _ = self.child.start_kill();
+        leftovers::sweep(self.dir.path());
     }
 }
 

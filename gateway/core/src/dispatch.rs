@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::replica::{EngineReport, Phase, ReplicaFacts};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
 mod change;
 mod place;
+mod replicas;
 mod verdict;
 mod wait;
 
@@ -26,11 +27,14 @@ pub use verdict::{Change, Lease, Rejection, Verdict};
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
+use crate::estimate::Estimate;
+pub use crate::estimate::Spent;
+use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::replicas::Replicas;
 use crate::route::{LeastLoad, Policy, Turn};
+use replicas::Replicas;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
@@ -42,7 +46,9 @@ pub struct Dispatcher {
     limits: Limits,
     /// Whether a replica can be started when there is none.
     startable: bool,
-    replicas: Replicas<Turn>,
+    replicas: Replicas,
+    prefixes: Prefixes,
+    estimate: Estimate,
     conversations: Conversations,
     queue: Queue,
     drain: Drain,
@@ -64,9 +70,11 @@ impl Dispatcher {
     pub fn new(limits: Limits, startable: bool, now: Instant) -> Self {
         Self {
             conversations: Conversations::new(limits.conversations, limits.conversation_idle),
+            replicas: Replicas::new(limits.concurrency),
+            prefixes: Prefixes::new(limits.conversations),
+            estimate: Estimate::default(),
             limits,
             startable,
-            replicas: Replicas::default(),
             queue: Queue::default(),
             drain: Drain::default(),
             promises: Promises::default(),
@@ -99,14 +107,32 @@ impl Dispatcher {
         self.admit(now, facts, tried, Kept::new(arrived), true)
     }
 
-    /// A request ended, however it did; its place is free at once (Q5).
-    pub fn end(&mut self, now: Instant, lease: Lease) {
+    /// An answer turns out longer than was reserved for it (R8).
+    pub fn grow(&mut self, now: Instant, lease: &mut Lease, more: Tokens) {
+        let charge = &mut lease.charge;
+        self.replicas.account(now, lease.replica, |replica| replica.ledger.grow(charge, more));
+    }
+
+    /// A request ended, however it did; its place is free at once (Q5). `spent` is what its replica said of it.
+    pub fn end(&mut self, now: Instant, lease: Lease, spent: &Spent) {
         self.drain.ended(now);
-        if let Some(replica) = self.replicas.get_mut(lease.replica) {
-            replica.in_flight = replica.in_flight.saturating_sub(1);
-            replica.load = Tokens(replica.load.0.saturating_sub(lease.load.0));
-            self.pressed |= replica.phase == Phase::Draining && replica.in_flight == 0;
-        }
+        self.estimate.learn(&lease.facts, spent);
+        let idle = self.replicas.account(now, lease.replica, |replica| {
+            replica.ledger.release(&lease.charge);
+            replica.phase == Phase::Draining && replica.ledger.in_flight() == 0
+        });
+        self.pressed |= idle.unwrap_or(false);
+        self.pump(now);
+    }
+
+    /// A replica's engine is asked for its figures now (G2).
+    pub fn ask(&mut self, now: Instant, id: ReplicaId) {
+        self.replicas.account(now, id, |replica| replica.ledger.ask(now));
+    }
+
+    /// It answered.
+    pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
+        self.replicas.account(now, id, |replica| replica.ledger.report(report));
         self.pump(now);
     }
 
@@ -171,7 +197,7 @@ impl Dispatcher {
                 phase: replica.phase,
                 since: replica.since,
                 capacity: replica.capacity,
-                in_flight: replica.in_flight,
+                in_flight: replica.ledger.in_flight(),
                 conversations: self.conversations.at(replica.id),
             })
             .collect();
@@ -179,19 +205,20 @@ impl Dispatcher {
             at: now,
             in_flight: replicas.iter().map(|replica| replica.in_flight).sum(),
             queued: self.queue.len(),
+            promised: self.promises.expected_at(now),
             oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
             replicas,
         }
     }
 
     /// Tokens in progress on a replica; zero for one that is not known.
-    pub fn load(&self, id: ReplicaId) -> Tokens {
-        self.replicas.get(id).map_or(Tokens(0), |replica| replica.load)
+    pub fn load(&self, now: Instant, id: ReplicaId) -> Tokens {
+        self.replicas.get(id).map_or(Tokens(0), |replica| replica.ledger.load(now))
     }
 
     /// Requests that a replica works on at most (Q1); 0 for one that is not known.
     pub fn limit(&self, id: ReplicaId) -> u32 {
-        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica, self.limits.concurrency))
+        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica))
     }
 
     /// Conversations remembered (R7).

@@ -57,6 +57,14 @@ impl Promises {
         u32::try_from(expected).unwrap_or(u32::MAX)
     }
 
+    /// The same at `now`, those not counted whose time is long over.
+    pub fn expected_at(&self, now: Instant) -> u32 {
+        let over = self.by_due.iter().take_while(|(due, ..)| *due + GRACE <= now).count();
+        let open = self.by_due.len();
+        let left = u128::from(self.expected()) * (open - over) as u128 / (open.max(1)) as u128;
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+
     /// The client with `fingerprint`, first seen at `arrived`, was told to come back at `due`.
     pub fn make(&mut self, fingerprint: u64, arrived: Instant, due: Instant) {
         if self.by_due.len() >= MAX {

@@ -29,7 +29,7 @@ use crate::pool::Pool;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
-use status::{DecisionStatus, DeploymentStatus, MOST_DECISIONS, ReplicaStatus, Status};
+use status::{DecisionStatus, DeploymentStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status};
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
@@ -90,6 +90,11 @@ impl Admin {
             capacity: facts.capacity.units(),
             conversations: facts.conversations,
             url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
+            engine: known
+                .endpoint
+                .as_ref()
+                .and_then(|endpoint| endpoint.engine())
+                .map(|engine| EngineStatus::new(&engine, seen.at)),
             why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);

@@ -9,6 +9,8 @@ use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
+use crate::endpoint::Engine;
+
 /// Most decisions that a deployment tells.
 pub const MOST_DECISIONS: usize = 32;
 
@@ -81,6 +83,41 @@ pub struct ReplicaStatus {
     pub url: Option<String>,
     /// Why it is in that phase, for people, where there is something to say.
     pub why: Option<String>,
+    /// What its engine says of itself (G2); absent while it is not ready.
+    #[serde(default)]
+    pub engine: Option<EngineStatus>,
+}
+
+/// What an engine last said of itself. A figure that is absent is unknown, never zero (G2).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// How it speaks: `vllm`, `sglang`, `llamacpp`, `tgi`, `trtllm`, `tei`, or `none` if it does not.
+    pub dialect: String,
+    /// Requests that it works on, from all its clients.
+    pub running: Option<u32>,
+    /// Requests that wait inside it.
+    pub waiting: Option<u32>,
+    /// Tokens in its KV cache that running requests hold.
+    pub kv_used: Option<u64>,
+    /// Tokens that its KV cache can hold.
+    pub kv_capacity: Option<u64>,
+    /// Seconds since it was asked; absent before the first answer.
+    pub age_s: Option<f64>,
+}
+
+impl EngineStatus {
+    /// `engine` as seen at `now`.
+    pub fn new(engine: &Engine, now: Instant) -> Self {
+        let report = engine.report.unwrap_or_default();
+        Self {
+            dialect: engine.dialect.as_str().to_owned(),
+            running: report.running,
+            waiting: report.waiting,
+            kv_used: report.kv_used.map(|tokens| tokens.0),
+            kv_capacity: report.kv_capacity.map(|tokens| tokens.0),
+            age_s: engine.report.map(|report| now.since(report.asked).as_secs_f64()),
+        }
+    }
 }
 
 /// One scaling evaluation (E1).

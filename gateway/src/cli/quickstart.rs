@@ -68,7 +68,8 @@ fn stand_in() -> Result<Engine, CliError> {
 }
 
 /// From zero to two replicas. Each has one core, so it works on one request at a time; its slots keep that many
-/// conversations in its cache. A machine without a GPU is slow, so requests may wait for two minutes.
+/// conversations in its cache. A machine without a GPU is slow, so requests may wait as long as OpenAI's SDKs do. Its
+/// records are beside those of `tidegate serve`, so that both can run, and one quickstart per port.
 fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliError> {
     let mut process = toml::Table::new();
     process.insert("command".into(), engine.command.clone().into());
@@ -79,11 +80,15 @@ fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliEr
     let text = format!(
         "listen = \"{listen}\"\nadmin = \"{admin}\"\nlog.access = \"off\"\n\
          [[deployment]]\nname = \"{MODEL}\"\nmax = 2\ntarget_concurrency = 1\nconcurrency_limit = 1\n\
-         queue.headroom = \"2m\"\nqueue_threshold = \"1s\"\n[deployment.process]\n{process}",
+         queue.headroom = \"10m\"\nqueue_threshold = \"1s\"\n[deployment.process]\n{process}",
         listen = args.listen,
         admin = args.admin,
     );
-    Config::parse(&text, Path::new("quickstart")).map_err(|error| CliError::Faults(error.to_string()))
+    let config = Config::parse(&text, Path::new("quickstart"));
+    let mut config = config.map_err(|error| CliError::Faults(error.to_string()))?;
+    let beside = config.state_dir.with_file_name("tidegate-quickstart");
+    config.state_dir = beside.join(args.listen.port().to_string());
+    Ok(config)
 }
 
 async fn greet(addresses: Addresses) -> io::Result<()> {

@@ -81,7 +81,9 @@ fn counted(count: u32, one: &str) -> String {
 
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
     let sized = replicas.iter().any(|replica| replica.capacity != 1);
-    let mut table = Grid::new(&["REPLICA", "PHASE", ">FOR", ">IN FLIGHT", ">TOKENS", ">HOMES"]);
+    let told = replicas.iter().any(|replica| cache(replica).is_some());
+    let mut table = Grid::new(&["REPLICA", "PHASE", ">FOR", ">LOAD", ">TOKENS", ">HOMES"]);
+    table.add_column(told.then_some(">KV"));
     table.add_column(sized.then_some(">SIZE"));
     table.add_column(Some("URL"));
     for replica in replicas {
@@ -93,6 +95,9 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
             (replica.load_tokens.to_string(), None),
             (replica.conversations.to_string(), None),
         ];
+        if told {
+            row.push((cache(replica).unwrap_or_else(|| "-".to_owned()), None));
+        }
         if sized {
             row.push((replica.capacity.to_string(), None));
         }
@@ -100,6 +105,13 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
         table.rows.push(row);
     }
     table.render(style)
+}
+
+/// How full its engine says that its KV cache is.
+fn cache(replica: &ReplicaStatus) -> Option<String> {
+    let engine = replica.engine.as_ref()?;
+    let (used, capacity) = engine.kv_used.zip(engine.kv_capacity)?;
+    Some(format!("{}%", used.saturating_mul(100).checked_div(capacity)?))
 }
 
 const fn tint(phase: Phase) -> Option<Tint> {

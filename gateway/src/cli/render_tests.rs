@@ -9,8 +9,8 @@ const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
  {"name":"chat","mode":"flex","provider":"process","min":0,"max":4,"target":2,"in_flight":35,"queued":2,
   "oldest_wait_s":0.42,"conversations":1312,"trouble":"replica chat-3 did not start: exit code 1: error while loading the model:\ntensor 'output.weight' not found in the file, it may be cut off",
   "replicas":[
-   {"id":"chat-1","phase":"ready","age_s":204.2,"in_flight":32,"load_tokens":48211,"capacity":1,"conversations":1301,"url":"http://127.0.0.1:40711","why":null},
-   {"id":"chat-2","phase":"draining","age_s":4.25,"in_flight":3,"load_tokens":900,"capacity":1,"conversations":11,"url":"http://127.0.0.1:40712","why":null},
+   {"id":"chat-1","phase":"ready","age_s":204.2,"in_flight":32,"load_tokens":48211,"capacity":1,"conversations":1301,"url":"http://127.0.0.1:40711","why":null,"engine":{"dialect":"vllm","running":32,"waiting":0,"kv_used":48000,"kv_capacity":65536,"age_s":0.4}},
+   {"id":"chat-2","phase":"draining","age_s":4.25,"in_flight":3,"load_tokens":900,"capacity":1,"conversations":11,"url":"http://127.0.0.1:40712","why":null,"engine":{"dialect":"none","running":null,"waiting":null,"kv_used":null,"kv_capacity":null,"age_s":null}},
    {"id":"chat-4","phase":"starting","age_s":1.04,"in_flight":0,"load_tokens":0,"capacity":1,"conversations":0,"url":null,"why":"loading the model\u001b[2J"}],
   "decision":{"age_s":0.4,"demand":37,"queued":2,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 is on its way"},
   "decisions":[
@@ -39,10 +39,10 @@ chat  process, flex, 0 to 4 replicas; 1 ready
            model:
            tensor 'output.weight' not found in the file, it may be cut off
 
-  REPLICA  PHASE        FOR  IN FLIGHT  TOKENS  HOMES  URL
-  chat-1   ready     3m 24s         32   48211   1301  http://127.0.0.1:40711
-  chat-2   draining    4.2s          3     900     11  http://127.0.0.1:40712
-  chat-4   starting    1.0s          0       0      0  -
+  REPLICA  PHASE        FOR  LOAD  TOKENS  HOMES   KV  URL
+  chat-1   ready     3m 24s    32   48211   1301  73%  http://127.0.0.1:40711
+  chat-2   draining    4.2s     3     900     11    -  http://127.0.0.1:40712
+  chat-4   starting    1.0s     0       0      0    -  -
   chat-4: loading the model [2J
 
     DECIDED  REPLICAS  WHY
@@ -53,9 +53,9 @@ chat  process, flex, 0 to 4 replicas; 1 ready
 embed  static, fixed at 2 replicas; 1 ready
   0 in flight, 0 queued, 0 conversations
 
-  REPLICA  PHASE      FOR  IN FLIGHT  TOKENS  HOMES  SIZE  URL
-  embed-1  ready   6m 12s          0       0      0     4  http://127.0.0.1:9101
-  embed-2  failed   1d 3h          0       0      0     8  http://127.0.0.1:9102
+  REPLICA  PHASE      FOR  LOAD  TOKENS  HOMES  SIZE  URL
+  embed-1  ready   6m 12s     0       0      0     4  http://127.0.0.1:9101
+  embed-2  failed   1d 3h     0       0      0     8  http://127.0.0.1:9102
   embed-2: connection refused
 
 idle  process, flex, 0 to 1 replica; 0 ready

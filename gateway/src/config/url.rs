@@ -45,7 +45,9 @@ impl BaseUrl {
         if authority.host().is_empty() || !port_is_fine {
             return Err(RULE);
         }
-        Ok(Self { prefix: uri.path().trim_end_matches('/').to_owned(), authority })
+        // What people know as a base URL ends in /v1, which is part of the API's own paths here.
+        let path = uri.path().trim_end_matches('/');
+        Ok(Self { prefix: path.strip_suffix("/v1").unwrap_or(path).to_owned(), authority })
     }
 
     /// The host as a resolver wants it: a name or an address, IPv6 without brackets.

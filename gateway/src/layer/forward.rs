@@ -70,8 +70,9 @@ pub async fn forward(
                     return answered_for(&held, respond::error(record, &ApiError::replica_timeout(text)));
                 }
                 tried.push(held.replica());
-                if let UpstreamError::Connect(_) = error {
-                    pool.change(held.replica(), Change::Suspect);
+                if let UpstreamError::Connect { refused, .. } = error {
+                    let change = if refused { Change::Refused } else { Change::Suspect };
+                    pool.change(held.replica(), change);
                     held.endpoint().suspect();
                 }
                 if tried.len() == ATTEMPTS {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use tidegate_shared::names::header;
-use tidegate_shared::request::{Identity, RequestFacts, Tokens};
+use tidegate_shared::request::{Identity, RequestFacts};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::RequestBody;
@@ -16,14 +16,8 @@ use crate::openai::operation::PromptShape;
 use crate::openai::request::{multipart, named, splice_model};
 use crate::openai::{ApiError, BodyKind, Operation, Scan, scan};
 
-/// Bytes of text that make a token, until a deployment has learned its own ratio (R8).
-const BYTES_PER_TOKEN: u64 = 4;
-/// Tokens of an image, as vision encoders commonly make them.
-const IMAGE_TOKENS: u64 = 800;
-/// Tokens of an answer whose length the client leaves open.
-const USUAL_ANSWER: u64 = 256;
-/// Most tokens reserved for an answer: a client that allows 100,000 rarely gets them.
-const LARGEST_ANSWER: u64 = 4096;
+/// Most answers that a request may ask for at a time, as far as they are reckoned with.
+const CHOICES_MAX: u64 = 128;
 
 /// A request that is understood.
 #[derive(Debug)]
@@ -67,8 +61,11 @@ pub fn identify(
     let identity = identity(operation, &deployment, headers, &scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
-        prompt: prompt_tokens(&scanned),
-        output: output_tokens(operation, &scanned),
+        text_bytes: scanned.prompt.text_bytes,
+        token_ids: scanned.prompt.tokens,
+        images: u32::try_from(scanned.prompt.images).unwrap_or(u32::MAX),
+        output_limit: scanned.output_limit,
+        choices: choices(operation, &scanned),
         fingerprint: fingerprint(&identity, &body),
         retry: retry(headers),
         identity,
@@ -98,17 +95,9 @@ fn identity(
     }
 }
 
-fn prompt_tokens(scanned: &Scan<'_>) -> Tokens {
-    let size = &scanned.prompt;
-    Tokens(size.tokens + size.text_bytes.div_ceil(BYTES_PER_TOKEN) + size.images * IMAGE_TOKENS)
-}
-
-fn output_tokens(operation: Operation, scanned: &Scan<'_>) -> Tokens {
-    if operation == Operation::Embeddings {
-        return Tokens(0);
-    }
-    let each = scanned.output_limit.unwrap_or(USUAL_ANSWER).min(LARGEST_ANSWER);
-    Tokens(each.saturating_mul(scanned.choices.clamp(1, 128)))
+/// Answers that the request asks for; none where no text is generated.
+fn choices(operation: Operation, scanned: &Scan<'_>) -> u32 {
+    if operation.generates() { u32::try_from(scanned.choices.clamp(1, CHOICES_MAX)).unwrap_or(1) } else { 0 }
 }
 
 /// OpenAI's SDKs tell how often they have tried before (Q2).

@@ -53,7 +53,7 @@ pub fn method_not_allowed(
 /// Answers with JSON.
 pub fn json(record: &mut Record, status: u16, body: Bytes) -> Response<ResponseBody> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    record.status(status.as_u16());
+    record.own(status.as_u16(), body.len());
     let mut response = Response::new(ResponseBody::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -32,6 +32,9 @@ const TORN: &str = "it ended in the middle of an event";
 #[error("the answer is cut: {0}")]
 pub struct Cut(pub(super) String);
 
+/// Tokens by which the account of an answer grows at a time, so that the dispatcher is not asked for each.
+const GROWTH: u64 = 64;
+
 /// What an answer is watched for.
 #[derive(Debug)]
 enum Watch {
@@ -51,6 +54,8 @@ pub(super) struct Exchange {
     clock: Clock,
     between: Duration,
     silence: Option<Pin<Box<Sleep>>>,
+    /// Events after which the account of the answer's length is brought up to date.
+    accounted: u64,
     /// The client asked for a frame and the replica has none yet.
     asking: bool,
     /// How long all in all the client did not ask.
@@ -84,6 +89,7 @@ impl Exchange {
             Kind::Json => Watch::Json(Tail::default()),
             Kind::Opaque => Watch::Opaque,
         };
+        let accounted = held.reserved();
         record.relaying();
         let mut exchange = Self {
             inner,
@@ -94,6 +100,7 @@ impl Exchange {
             clock,
             between,
             silence: None,
+            accounted,
             asking: false,
             away: Duration::ZERO,
         };
@@ -126,7 +133,14 @@ impl Exchange {
         }
         self.record.answer_bytes(now, data.len());
         match &mut self.watch {
-            Watch::Events(scan) => scan.push(data),
+            Watch::Events(scan) => {
+                scan.push(data);
+                // An event is a token, near enough.
+                if let Some(held) = self.held.as_mut().filter(|_| scan.events() > self.accounted) {
+                    held.grow(GROWTH);
+                    self.accounted += GROWTH;
+                }
+            }
             Watch::Json(tail) => tail.push(data),
             Watch::Opaque => {}
         }
@@ -166,7 +180,9 @@ impl Exchange {
     fn end(&mut self, outcome: Outcome) {
         self.record.ended(outcome);
         self.silence = None;
-        self.held = None;
+        if let Some(held) = self.held.take() {
+            held.end(&self.record.spent(matches!(self.watch, Watch::Events(_))));
+        }
     }
 
     fn blame(&mut self, what: &str) {

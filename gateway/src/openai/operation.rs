@@ -150,6 +150,11 @@ impl Operation {
         }
     }
 
+    /// Whether its answer is generated token by token, and so takes room in the KV cache (R8).
+    pub const fn generates(self) -> bool {
+        matches!(self, Self::ChatCompletions | Self::Completions | Self::Responses | Self::Messages)
+    }
+
     /// The top-level field that holds the prompt, or most of it.
     pub const fn prompt_field(self) -> &'static str {
         match self {

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tidegate_gateway_core::dispatch::{Lease, Rejection, TicketId};
+use tidegate_gateway_core::dispatch::{Lease, Rejection, Spent, TicketId};
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::request::Route;
+use tidegate_shared::request::{Route, Tokens};
 use tidegate_shared::time::Duration;
 use tokio::sync::oneshot;
 
@@ -29,7 +29,7 @@ impl Held {
     /// one; should it ever not, the lease is ended and the request refused rather than lost.
     pub(super) fn new(pool: &Arc<Pool>, state: &mut State, lease: Lease) -> Result<Self, Rejection> {
         let Some(endpoint) = state.endpoints.get(&lease.replica).cloned() else {
-            state.dispatcher.end(pool.clock.now(), lease);
+            state.dispatcher.end(pool.clock.now(), lease, &Spent::default());
             return Err(Rejection { reason: Refusal::NoReplica, retry_after: Duration::from_secs(1) });
         };
         let route = lease.route;
@@ -46,6 +46,29 @@ impl Held {
         self.endpoint.id()
     }
 
+    /// Tokens reserved for the answer.
+    pub fn reserved(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| lease.reserved.0)
+    }
+
+    /// The answer turns out longer than was reserved for it (R8).
+    pub fn grow(&mut self, more: u64) {
+        if let Some(lease) = &mut self.lease {
+            self.pool.locked(|state, now| state.dispatcher.grow(now, lease, Tokens(more)));
+        }
+    }
+
+    /// The request ended, and its replica said what it took: the place is free, and the deployment learns.
+    pub fn end(mut self, spent: &Spent) {
+        self.give_back(spent);
+    }
+
+    fn give_back(&mut self, spent: &Spent) {
+        if let Some(lease) = self.lease.take() {
+            self.pool.locked(|state, now| state.dispatcher.end(now, lease, spent));
+        }
+    }
+
     /// How the request came there.
     pub fn route(&self) -> Route {
         self.route
@@ -54,9 +77,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
-            self.pool.locked(|state, now| state.dispatcher.end(now, lease));
-        }
+        self.give_back(&Spent::default());
     }
 }
 

@@ -15,13 +15,14 @@ use tidegate_gateway_core::config::Limits;
 use tidegate_gateway_core::dispatch::{Dispatcher, TicketId, Verdict};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::Instant;
 use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
-pub use tidegate_gateway_core::dispatch::{Change, Rejection};
+pub use tidegate_gateway_core::dispatch::{Change, Rejection, Spent};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -55,6 +56,13 @@ struct State {
     endpoints: BTreeMap<ReplicaId, Arc<Endpoint>>,
     waiters: BTreeMap<TicketId, oneshot::Sender<Result<Held, Rejection>>>,
     armed: Instant,
+}
+
+impl State {
+    /// Whether this very endpoint is the replica of its id now.
+    fn has(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.endpoints.get(&endpoint.id()).is_some_and(|known| Arc::ptr_eq(known, endpoint))
+    }
 }
 
 /// One replica, for status and metrics.
@@ -119,6 +127,28 @@ impl Pool {
         });
     }
 
+    /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the
+    /// coming report (R8). Gives the moment, for [`EngineReport::asked`].
+    pub fn ask(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Instant {
+        self.locked(|state, now| {
+            if state.has(endpoint) {
+                state.dispatcher.ask(now, endpoint.id());
+            }
+            now
+        })
+    }
+
+    /// What the engine behind `endpoint` said. Dropped where that replica is gone or has been replaced meanwhile, even
+    /// by one with the same id or address (C-104).
+    pub fn report(self: &Arc<Self>, endpoint: &Arc<Endpoint>, report: EngineReport) {
+        self.locked(|state, now| {
+            if state.has(endpoint) {
+                endpoint.note_report(report);
+                state.dispatcher.report(now, endpoint.id(), report);
+            }
+        });
+    }
+
     /// What the scaler may know, as of now (G1).
     pub fn observe(&self) -> Observation {
         self.state.lock().dispatcher.observe(self.clock.now())
@@ -130,7 +160,7 @@ impl Pool {
         let seen = state.dispatcher.observe(self.clock.now());
         let replicas = seen.replicas.iter().map(|replica| ReplicaDetail {
             endpoint: state.endpoints.get(&replica.id).cloned(),
-            load: state.dispatcher.load(replica.id),
+            load: state.dispatcher.load(seen.at, replica.id),
             limit: state.dispatcher.limit(replica.id),
         });
         let replicas = replicas.collect();

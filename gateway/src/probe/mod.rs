@@ -1,7 +1,10 @@
 //! Asks replicas how they are, over the same protocol as traffic (C-115), and tells the pool.
 //!
 //! Ready means: the engine's own health check says so and the model is listed (C-028). A replica that delivers bytes is
-//! alive whatever its health check says (C-006). Never sends a completion; never ejects for slowness alone.
+//! alive whatever its health check says (C-006). While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
+
+pub mod dialect;
+pub mod signals;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +71,11 @@ impl Prober {
             if !std::mem::take(&mut starting) {
                 tracing::info!("{} answers again", endpoint.name());
             }
-            let why = self.until_down(pool, endpoint).await;
+            let why = tokio::select! {
+                why = self.until_down(pool, endpoint) => why,
+                never = signals::keep_asking(pool, endpoint) => match never {},
+            };
+            endpoint.forget_engine();
             endpoint.note_trouble(&why);
             tracing::warn!("{} does not answer: {why}", endpoint.name());
             pool.change(endpoint.id(), Change::Failed);

@@ -29,6 +29,8 @@ params.n_ctx = context * slots
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.endpoint_metrics = params.endpoint_slots = True
 params.cache_ram_mib = 256
+# A small model may never come to an end by itself; a client that wants more says so with max_tokens.
+params.n_predict = 512
 server = xllamacpp.Server(params)
 signal.sigwait(ENDS)
 # At once: the server's destructor would wait for its streams.

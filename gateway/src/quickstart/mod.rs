@@ -86,7 +86,20 @@ pub async fn prepare_in(place: &Place, pins: &Pins, progress: &Progress) -> Resu
 fn installed(server: &Path, model: &Path) -> Engine {
     let (slots, total) = (SLOTS.to_string(), (CONTEXT * SLOTS).to_string());
     let (server, model) = (text(server), text(model));
-    let fixed = ["--host", "127.0.0.1", "--port", "{port}", "-t", "1", "-tb", "1", "--metrics", "--slots"];
+    let fixed = [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+        "-t",
+        "1",
+        "-tb",
+        "1",
+        "-n",
+        "512",
+        "--metrics",
+        "--slots",
+    ];
     let mut command = vec![server.clone(), "-m".into(), model.clone(), "-a".into(), MODEL.into()];
     command.extend(fixed.map(String::from));
     command.extend(["-np".into(), slots, "-c".into(), total]);

@@ -67,6 +67,12 @@ pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Counter {
     metrics::counter!(name::UPSTREAM_ERRORS, &labels)
 }
 
+/// Counts figures of a replica's engine that cannot be true, and pages of it that cannot be read.
+pub fn signal_errors(deployment: &DeploymentName, replica: &str) -> Counter {
+    let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
+    metrics::counter!(name::SIGNAL_ERRORS, &labels)
+}
+
 /// Counts handlers that panicked.
 pub fn panicked() {
     metrics::counter!(name::PANICS).increment(1);

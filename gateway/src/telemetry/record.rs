@@ -15,6 +15,7 @@ use super::access::AccessLog;
 use super::meter::DeploymentMeter;
 use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
+use crate::pool::Spent;
 
 /// Longest text of a client's that is logged; the rest is cut (C-157).
 const TEXT_MAX: usize = 200;
@@ -55,6 +56,7 @@ pub struct Record {
     bytes_in: u64,
     bytes_out: u64,
     queued: Option<Duration>,
+    sent: Option<Instant>,
     first_byte: Option<Instant>,
     last_byte: Instant,
     usage: Option<Usage>,
@@ -94,6 +96,7 @@ impl Record {
             bytes_in: 0,
             bytes_out: 0,
             queued: None,
+            sent: None,
             first_byte: None,
             last_byte: arrived,
             usage: None,
@@ -145,6 +148,7 @@ impl Record {
     /// It is sent to a replica.
     pub fn sent(&mut self, replica: HeaderValue, route: Route) {
         self.attempts += 1;
+        self.sent = Some(self.sink.clock.now());
         if self.attempts > 1 {
             self.meter.retried();
         }
@@ -168,6 +172,12 @@ impl Record {
     /// The answer is a replica's, on its way: whether the client got it is known when it has [`Record::ended`].
     pub fn relaying(&mut self) {
         self.relaying = true;
+    }
+
+    /// The gateway answers by itself.
+    pub fn own(&mut self, status: u16, bytes: usize) {
+        self.status(status);
+        self.bytes_out = bytes as u64;
     }
 
     /// Bytes of the answer's body came.
@@ -196,6 +206,19 @@ impl Record {
             self.meter.usage(usage);
         }
         self.usage = usage;
+    }
+
+    /// What the replica spent on it, as far as it said. The time to the first byte tells how long prefilling took only
+    /// where the answer is a stream.
+    pub fn spent(&self, streamed: bool) -> Spent {
+        let usage = self.usage.as_ref();
+        let prefilled = self.first_byte.zip(self.sent).filter(|_| streamed);
+        Spent {
+            prompt: usage.and_then(|usage| usage.prompt),
+            cached: usage.and_then(|usage| usage.cached),
+            output: usage.and_then(|usage| usage.completion),
+            first_byte: prefilled.map(|(first, sent)| first.since(sent)),
+        }
     }
 
     /// How the exchange with the replica ended.

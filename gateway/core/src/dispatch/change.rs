@@ -2,11 +2,10 @@
 
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, Phase};
-use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
+use super::replicas::Replica;
 use super::{Change, Dispatcher};
-use crate::replicas::Replica;
 
 impl Dispatcher {
     pub(super) fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
@@ -15,23 +14,40 @@ impl Dispatcher {
             Change::Starting(capacity) => {
                 self.insert(now, id, Phase::Starting, capacity);
                 self.enter(now, id, Phase::Starting);
-                self.replicas.update(id, |replica| replica.capacity = capacity);
+                self.replicas.update(now, id, |replica| replica.capacity = capacity);
             }
-            Change::Ready => self.ready(now, id, |phase| phase != Phase::Draining),
-            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
-            Change::Draining => self.enter(now, id, Phase::Draining),
-            Change::Failed if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) => {
+            Change::Ready => {
+                self.replicas.update(now, id, |replica| replica.down = false);
+                self.ready(now, id, |phase| phase != Phase::Draining);
+            }
+            // Its probe may have given up on it while it drained.
+            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {
                 self.enter(now, id, Phase::Failed);
             }
-            Change::Failed => {}
-            Change::Suspect => self.replicas.update(id, |replica| replica.suspect = true),
-            Change::Capacity(capacity) => self.replicas.update(id, |replica| replica.capacity = capacity),
+            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
+            Change::Draining => self.enter(now, id, Phase::Draining),
+            Change::Failed => {
+                self.replicas.update(now, id, |replica| {
+                    replica.down = true;
+                    replica.ledger.forget();
+                });
+                if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Ready) {
+                    self.enter(now, id, Phase::Failed);
+                }
+            }
+            Change::Suspect => self.replicas.update(now, id, |replica| replica.suspect = true),
+            Change::Refused => {
+                self.replicas.update(now, id, |replica| (replica.suspect, replica.refused) = (true, true));
+            }
+            Change::Capacity(capacity) => {
+                self.replicas.update(now, id, |replica| replica.capacity = capacity)
+            }
             Change::StartFailed => {
-                self.replicas.remove(id);
+                self.replicas.remove(now, id);
                 self.start_failures = self.start_failures.saturating_add(1);
             }
             Change::Gone => {
-                self.replicas.remove(id);
+                self.replicas.remove(now, id);
             }
         }
     }
@@ -43,31 +59,19 @@ impl Dispatcher {
         }
         self.start_failures = 0;
         let turn = self.turn;
-        self.replicas.update(id, |replica| {
+        self.replicas.update(now, id, |replica| {
             replica.turn = replica.turn.max(turn);
-            replica.suspect = false;
+            (replica.suspect, replica.refused) = (false, false);
         });
         self.enter(now, id, Phase::Ready);
     }
 
     fn insert(&mut self, now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity) {
-        let turn = self.turn;
-        let (since, ordered) = (now, now);
-        self.replicas.insert(Replica {
-            id,
-            phase,
-            since,
-            ordered,
-            capacity,
-            in_flight: 0,
-            load: Tokens(0),
-            suspect: false,
-            turn,
-        });
+        self.replicas.insert(now, Replica::new(now, id, phase, capacity, self.turn));
     }
 
     fn enter(&mut self, now: Instant, id: ReplicaId, phase: Phase) {
-        self.replicas.update(id, |replica| {
+        self.replicas.update(now, id, |replica| {
             if replica.phase != phase {
                 replica.phase = phase;
                 replica.since = now;

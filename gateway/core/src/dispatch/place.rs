@@ -1,82 +1,241 @@
-//! Which replica takes a request: home, detour, or the policy's pick (R2–R5); and what is remembered of it.
+//! Which replica takes a request: home, detour, a holder of its beginning, or the policy's pick (R2–R6); and what is
+//! remembered of it.
 
-use smallvec::SmallVec;
+use std::sync::Arc;
+
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
-use tidegate_shared::time::Instant;
+use tidegate_shared::time::{Duration, Instant};
 
+use super::replicas::{Replica, Replicas};
 use super::{Dispatcher, Lease};
+use crate::config::Limits;
 use crate::conversation::Found;
-use crate::replicas::Replica;
-use crate::route::{Candidate, Turn};
+use crate::route::{Field, Policy, Rank};
+
+/// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
+const BALANCE: u32 = 125;
+/// Placements by which a holder may be ahead of its turn, so that sharing a beginning does not gather an idle fleet's
+/// conversations in one place (R6).
+const AHEAD: u128 = 1;
+
+/// What a request asks of a replica.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
+    pub(super) now: Instant,
+    pub(super) cost: Tokens,
+    pub(super) tried: &'a [ReplicaId],
+    /// Every open replica was tried; they get another chance.
+    pub(super) all_tried: bool,
+}
+
+impl Ask<'_> {
+    fn may_try(&self, id: ReplicaId) -> bool {
+        self.all_tried || !self.tried.contains(&id)
+    }
+}
+
+/// How full a replica may be.
+pub(super) struct Bounds<'a> {
+    pub(super) replicas: &'a Replicas,
+    pub(super) limits: &'a Limits,
+}
+
+impl Bounds<'_> {
+    /// Whether it has a free place (Q1).
+    fn has_place(&self, replica: &Replica) -> bool {
+        replica.ledger.in_flight() < self.replicas.limit(replica)
+    }
+
+    /// Whether the request leaves it within `percent` of what its engine can hold. One that holds nothing takes
+    /// anything: it has nothing better to offer later.
+    fn holds(&self, replica: &Replica, ask: &Ask<'_>, percent: u32) -> bool {
+        let Some(capacity) = replica.ledger.capacity() else { return true };
+        let load = u128::from(replica.ledger.load(ask.now).0) + u128::from(ask.cost.0);
+        replica.ledger.in_flight() == 0 || load * 100 <= u128::from(capacity.0) * u128::from(percent)
+    }
+
+    /// Whether it may take the request at all (Q1).
+    fn fits(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
+        self.has_place(replica) && self.holds(replica, ask, self.limits.load_percent)
+    }
+
+    /// Whether it is under its load limit, in places and in tokens (R4).
+    pub(super) fn is_under(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
+        let (used, limit) = (replica.ledger.in_flight(), self.replicas.limit(replica));
+        let places = u64::from(used) * 100 < u64::from(limit) * u64::from(self.limits.load_percent);
+        places && self.holds(replica, ask, self.limits.load_percent)
+    }
+
+    /// Requests that must end there until it is under its limit in places, at least 1.
+    fn over_by(&self, replica: &Replica) -> u64 {
+        let limit = u64::from(self.replicas.limit(replica)) * u64::from(self.limits.load_percent) / 100;
+        (u64::from(replica.ledger.in_flight()) + 1).saturating_sub(limit).max(1)
+    }
+}
 
 impl Dispatcher {
     /// Finds a replica and takes a place there.
-    pub(super) fn take(&mut self, now: Instant, facts: &RequestFacts, tried: &[ReplicaId]) -> Option<Lease> {
-        let found = match &facts.identity {
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        facts: &Arc<RequestFacts>,
+        tried: &[ReplicaId],
+    ) -> Option<Lease> {
+        // Nobody has a free place: nothing else needs to be looked up under the lock.
+        if self.replicas.ranked().is_empty() {
+            return None;
+        }
+        let found = self.find(now, facts);
+        let ask = self.ask_for(now, facts, tried);
+        let mut policy = std::mem::replace(&mut self.policy, Box::new(crate::route::LeastLoad));
+        let choice = self.choose(&ask, facts, found, policy.as_mut());
+        self.policy = policy;
+        let (replica, route) = choice?;
+        self.remember(now, facts, found, replica, route);
+        self.drain.began(now);
+        let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
+        let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
+        let turn = &mut self.turn;
+        let charge = self.replicas.account(now, replica, |chosen| {
+            if counts {
+                *turn = chosen.turn.max(*turn);
+                chosen.turn = turn.after(weight);
+            }
+            chosen.ledger.charge(now, ask.cost)
+        })?;
+        let reserved = self.estimate.output(facts);
+        Some(Lease { replica, route, reserved, charge, facts: Arc::clone(facts) })
+    }
+
+    pub(super) fn find(&mut self, now: Instant, facts: &RequestFacts) -> Option<Found> {
+        match &facts.identity {
             Identity::Named(key) => self.conversations.find(now, *key),
             Identity::Prefix { chain, follows_up: true } => self.conversations.find_longest(now, chain),
             Identity::Prefix { .. } | Identity::None => None,
-        };
-        let (replica, route) = self.choose(facts, tried, found)?;
-        self.remember(now, facts, found, replica, route);
-        self.drain.began(now);
-        let load = Tokens(facts.prompt.0.saturating_add(facts.output.0));
-        let floor = self.turn;
-        let chosen = self.replicas.get_mut(replica)?;
-        chosen.in_flight += 1;
-        chosen.load = Tokens(chosen.load.0.saturating_add(load.0));
-        if matches!(route, Route::Placed | Route::Any | Route::Rehomed) {
-            self.turn = chosen.turn.max(floor);
-            chosen.turn = self.turn.after(chosen.capacity);
         }
-        Some(Lease { replica, route, load })
     }
 
-    fn choose(
+    pub(super) fn ask_for<'a>(&self, now: Instant, facts: &RequestFacts, tried: &'a [ReplicaId]) -> Ask<'a> {
+        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+        let mut open = self.replicas.iter().filter(|replica| replica.is_open());
+        let all_tried = !tried.is_empty() && open.all(|replica| tried.contains(&replica.id));
+        Ask { now, cost: Tokens(cost), tried, all_tried }
+    }
+
+    pub(super) fn choose(
         &self,
+        ask: &Ask<'_>,
         facts: &RequestFacts,
-        tried: &[ReplicaId],
         found: Option<Found>,
+        policy: &mut dyn Policy,
     ) -> Option<(ReplicaId, Route)> {
-        let room = self.replicas.with_room(self.limits.concurrency, tried);
-        let Some(found) = found else {
-            let route = if facts.identity == Identity::None { Route::Any } else { Route::Placed };
-            return Some((self.pick(room.iter().copied())?, route));
+        let bounds = self.bounds();
+        let home = found.and_then(|found| self.replicas.get(found.home));
+        let home = home.filter(|home| home.is_open() && ask.may_try(home.id));
+        let Some(home) = home else {
+            let route = match (found, &facts.identity) {
+                // Suspected, or tried in vain: it may be well in a moment.
+                (Some(found), _) if self.is_ready(found.home) => Route::Detour,
+                (Some(_), _) => Route::Rehomed,
+                (None, Identity::None) => Route::Any,
+                (None, _) => Route::Placed,
+            };
+            let holder = if route == Route::Placed { self.holder(ask, facts) } else { None };
+            return Some((holder.or_else(|| self.pick(ask, facts, policy))?, route));
         };
-        let home = self.replicas.get(found.home).filter(|home| home.is_open());
-        let Some(home) = home else { return Some((self.pick(room.iter().copied())?, Route::Rehomed)) };
-        let at_home = room.iter().any(|replica| replica.id == home.id);
-        if at_home && !self.is_over(home) {
+        if bounds.is_under(home, ask) {
             return Some((home.id, Route::Home));
         }
-        let elsewhere = || room.iter().copied().filter(|replica| replica.id != home.id);
-        if let Some(freer) = self.pick(elsewhere().filter(|replica| !self.is_over(replica))) {
-            return Some((freer, Route::Detour));
+        let stays = bounds.has_place(home) && bounds.holds(home, ask, 100);
+        let under = |id: ReplicaId| {
+            id != home.id
+                && ask.may_try(id)
+                && self.replicas.get(id).is_some_and(|replica| bounds.is_under(replica, ask))
+        };
+        let freer = policy.choose(&self.field(&under, facts));
+        match freer {
+            Some(_) if stays && !self.pays(ask, facts, home) => Some((home.id, Route::Home)),
+            Some(freer) => Some((freer, Route::Detour)),
+            None if stays => Some((home.id, Route::Home)),
+            None => Some((self.pick(ask, facts, policy)?, Route::Detour)),
         }
-        if at_home {
-            return Some((home.id, Route::Home));
-        }
-        Some((self.pick(elsewhere())?, Route::Detour))
     }
 
-    /// Whether a replica is over its load limit (R4).
-    fn is_over(&self, replica: &Replica<Turn>) -> bool {
-        let limit = u64::from(self.replicas.limit(replica, self.limits.concurrency));
-        u64::from(replica.in_flight) * 100 >= limit * u64::from(self.limits.load_percent)
+    /// Whether it can be hoped to serve again in a moment.
+    fn is_ready(&self, id: ReplicaId) -> bool {
+        self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Ready && !replica.refused)
     }
 
-    fn pick<'a>(&self, replicas: impl Iterator<Item = &'a Replica<Turn>>) -> Option<ReplicaId> {
-        let candidates: SmallVec<[Candidate; 16]> = replicas
-            .map(|replica| Candidate {
-                id: replica.id,
-                capacity: replica.capacity,
-                load: replica.load,
-                in_flight: replica.in_flight,
-                turn: replica.turn.max(self.turn),
-            })
-            .collect();
-        self.policy.choose(&candidates)
+    pub(super) fn bounds(&self) -> Bounds<'_> {
+        Bounds { replicas: &self.replicas, limits: &self.limits }
+    }
+
+    /// What a detour costs and what it saves (R4): prefilling the prompt elsewhere, against the wait until home is under
+    /// its limit. `None` for what was not measured yet.
+    pub(super) fn price(
+        &self,
+        ask: &Ask<'_>,
+        facts: &RequestFacts,
+        home: &Replica,
+    ) -> (Option<Duration>, Option<Duration>) {
+        let places = u64::from(home.ledger.in_flight());
+        let wait = self.drain.time_for(ask.now, self.bounds().over_by(home), places);
+        (self.estimate.prefill(self.estimate.prompt(facts)), wait)
+    }
+
+    /// Whether a detour pays; it does while nobody knows better.
+    fn pays(&self, ask: &Ask<'_>, facts: &RequestFacts, home: &Replica) -> bool {
+        !matches!(self.price(ask, facts, home), (Some(prefill), Some(wait)) if prefill > wait)
+    }
+
+    /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6).
+    fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
+        let Identity::Prefix { chain, .. } = &facts.identity else { return None };
+        let bounds = self.bounds();
+        let mean = self.replicas.mean_share();
+        let first = self.replicas.ranked().first()?;
+        let known = self.prefixes.holders(chain)?.iter().filter_map(|id| self.replicas.get(*id));
+        let good = known.filter(|replica| {
+            let (share, weight) = (self.replicas.share(replica), self.replicas.weight(replica));
+            replica.is_open()
+                && ask.may_try(replica.id)
+                && bounds.is_under(replica, ask)
+                && share.within(BALANCE, mean)
+                && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
+        });
+        let rank = |replica: &Replica| Rank {
+            share: self.replicas.share(replica),
+            turn: replica.turn,
+            id: replica.id,
+        };
+        good.map(rank).min().map(|rank| rank.id)
+    }
+
+    /// The policy's pick among those under their limit, else among those that have room at all.
+    fn pick(&self, ask: &Ask<'_>, facts: &RequestFacts, policy: &mut dyn Policy) -> Option<ReplicaId> {
+        let bounds = self.bounds();
+        let allowed = |id: ReplicaId, good: &dyn Fn(&Replica) -> bool| {
+            ask.may_try(id) && self.replicas.get(id).is_some_and(good)
+        };
+        let under = |id| allowed(id, &|replica| bounds.is_under(replica, ask));
+        if let Some(pick) = policy.choose(&self.field(&under, facts)) {
+            return Some(pick);
+        }
+        let fits = |id| allowed(id, &|replica| bounds.fits(replica, ask));
+        policy.choose(&self.field(&fits, facts))
+    }
+
+    fn field<'a>(&'a self, may: &'a dyn Fn(ReplicaId) -> bool, facts: &RequestFacts) -> Field<'a> {
+        let mut field = Field::new(self.replicas.ranked(), may);
+        field.key = match &facts.identity {
+            Identity::Named(key) => Some(*key),
+            Identity::Prefix { chain, .. } => chain.first().copied(),
+            Identity::None => None,
+        };
+        field.mean = self.replicas.mean_share();
+        field
     }
 
     fn remember(
@@ -89,7 +248,10 @@ impl Dispatcher {
     ) {
         let key: Option<ConversationKey> = match &facts.identity {
             Identity::Named(key) => Some(*key),
-            Identity::Prefix { chain, .. } => chain.last().copied(),
+            Identity::Prefix { chain, .. } => {
+                self.prefixes.hold(chain, replica);
+                chain.last().copied()
+            }
             Identity::None => None,
         };
         let Some(key) = key else { return };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+mod load;
 mod overload;
 mod walk;
 
@@ -17,8 +18,15 @@ fn ms(ms: u64) -> Instant {
 
 fn ask(n: u64) -> Arc<RequestFacts> {
     let identity = Identity::Named(ConversationKey(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-    let (prompt, output) = (Tokens(100), Tokens(100));
-    Arc::new(RequestFacts { identity, body_bytes: 1000, prompt, output, fingerprint: n, retry: None })
+    Arc::new(RequestFacts {
+        identity,
+        body_bytes: 1000,
+        text_bytes: 400,
+        output_limit: Some(100),
+        choices: 1,
+        fingerprint: n,
+        ..RequestFacts::default()
+    })
 }
 
 fn fleet(limits: Limits, capacities: &[u32]) -> Dispatcher {
@@ -58,7 +66,7 @@ fn r3_capacities_4_4_8_spread_1_1_2_one_by_one_on_an_idle_fleet() {
     for n in 0..1000 {
         let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
         *count.entry(lease.replica.0).or_default() += 1;
-        dispatcher.end(ms(n), lease);
+        dispatcher.end(ms(n), lease, &Spent::default());
     }
     assert_eq!(count, BTreeMap::from([(1, 250), (2, 250), (3, 500)]));
 }
@@ -72,7 +80,7 @@ fn r3_and_100_at_a_time() {
             (0..100).map(|n| forward(dispatcher.arrive(ms(n), &ask(batch * 100 + n)))).collect();
         for lease in leases {
             *count.entry(lease.replica.0).or_default() += 1;
-            dispatcher.end(ms(1000), lease);
+            dispatcher.end(ms(1000), lease, &Spent::default());
         }
     }
     assert_eq!(count, BTreeMap::from([(1, 250), (2, 250), (3, 500)]));
@@ -86,7 +94,7 @@ fn r3_new_weights_hold_for_the_next_ones() {
         for n in from..from + 100 {
             let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
             second += u32::from(lease.replica == ReplicaId(2));
-            dispatcher.end(ms(n), lease);
+            dispatcher.end(ms(n), lease, &Spent::default());
         }
         second
     };
@@ -100,7 +108,7 @@ fn c_040_a_new_replica_gets_its_share_and_no_flood() {
     let mut dispatcher = fleet(Limits::default(), &[1, 1]);
     for n in 0..1000 {
         let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
-        dispatcher.end(ms(n), lease);
+        dispatcher.end(ms(n), lease, &Spent::default());
     }
     dispatcher.change(ms(1000), ReplicaId(3), Change::Starting(Capacity::ONE));
     dispatcher.change(ms(1000), ReplicaId(3), Change::Ready);
@@ -108,7 +116,7 @@ fn c_040_a_new_replica_gets_its_share_and_no_flood() {
     for n in 1000..1030 {
         let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
         third += u32::from(lease.replica == ReplicaId(3));
-        dispatcher.end(ms(n), lease);
+        dispatcher.end(ms(n), lease, &Spent::default());
     }
     assert_eq!(third, 10);
 }
@@ -119,32 +127,32 @@ fn r2_r4_follow_ups_go_home_and_detour_only_while_home_is_over_its_limit() {
     let first = forward(dispatcher.arrive(ms(0), &ask(1)));
     assert_eq!(first.route, Route::Placed);
     let home = first.replica;
-    dispatcher.end(ms(1), first);
+    dispatcher.end(ms(1), first, &Spent::default());
     // 9 of 10 places at home taken: 90 %.
     let held: Vec<_> = (0..9).map(|_| forward(dispatcher.arrive(ms(2), &ask(1)))).collect();
     assert!(held.iter().all(|lease| lease.replica == home && lease.route == Route::Home));
     let away = forward(dispatcher.arrive(ms(3), &ask(1)));
     assert_eq!(away.route, Route::Detour);
     assert_ne!(away.replica, home);
-    dispatcher.end(ms(4), away);
-    held.into_iter().for_each(|lease| dispatcher.end(ms(5), lease));
+    dispatcher.end(ms(4), away, &Spent::default());
+    held.into_iter().for_each(|lease| dispatcher.end(ms(5), lease, &Spent::default()));
     let back = forward(dispatcher.arrive(ms(6), &ask(1)));
     assert_eq!((back.route, back.replica), (Route::Home, home));
-    dispatcher.end(ms(7), back);
+    dispatcher.end(ms(7), back, &Spent::default());
 }
 
 #[test]
 fn r5_a_conversation_whose_home_is_gone_gets_a_new_one_and_stays() {
-    for change in [Change::Gone, Change::Failed, Change::Draining, Change::Suspect] {
+    for change in [Change::Gone, Change::Failed, Change::Draining, Change::Refused] {
         let mut dispatcher = fleet(Limits::default(), &[1, 1]);
         let first = forward(dispatcher.arrive(ms(0), &ask(1)));
         let home = first.replica;
-        dispatcher.end(ms(1), first);
+        dispatcher.end(ms(1), first, &Spent::default());
         dispatcher.change(ms(2), home, change);
         let second = forward(dispatcher.arrive(ms(3), &ask(1)));
         assert_eq!(second.route, Route::Rehomed, "{change:?}");
         let new_home = second.replica;
-        dispatcher.end(ms(4), second);
+        dispatcher.end(ms(4), second, &Spent::default());
         dispatcher.change(
             ms(5),
             home,
@@ -152,8 +160,37 @@ fn r5_a_conversation_whose_home_is_gone_gets_a_new_one_and_stays() {
         );
         let third = forward(dispatcher.arrive(ms(6), &ask(1)));
         assert_eq!((third.route, third.replica), (Route::Home, new_home));
-        dispatcher.end(ms(7), third);
+        dispatcher.end(ms(7), third, &Spent::default());
     }
+}
+
+#[test]
+fn r5_a_home_that_is_only_suspected_stays_home() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    let first = forward(dispatcher.arrive(ms(0), &ask(1)));
+    let home = first.replica;
+    dispatcher.end(ms(1), first, &Spent::default());
+    dispatcher.change(ms(2), home, Change::Suspect);
+    let away = forward(dispatcher.arrive(ms(3), &ask(1)));
+    assert_eq!(away.route, Route::Detour);
+    dispatcher.end(ms(4), away, &Spent::default());
+    dispatcher.change(ms(5), home, Change::Ready);
+    let back = forward(dispatcher.arrive(ms(6), &ask(1)));
+    assert_eq!((back.route, back.replica), (Route::Home, home));
+    dispatcher.end(ms(7), back, &Spent::default());
+}
+
+#[test]
+fn c5_a_replica_that_failed_while_it_drained_does_not_come_back_ready() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    let id = ReplicaId(1);
+    dispatcher.change(ms(1), id, Change::Draining);
+    dispatcher.change(ms(2), id, Change::Failed);
+    assert_eq!(dispatcher.observe(ms(2)).replicas[0].phase, Phase::Draining);
+    dispatcher.change(ms(3), id, Change::Undrain);
+    assert_eq!(dispatcher.observe(ms(3)).replicas[0].phase, Phase::Failed);
+    dispatcher.change(ms(4), id, Change::Ready);
+    assert_eq!(dispatcher.observe(ms(4)).replicas[0].phase, Phase::Ready);
 }
 
 #[test]
@@ -166,7 +203,7 @@ fn r1_a_repeated_first_turn_is_placed_and_a_later_turn_is_not() {
     let mut go = |facts: &Arc<RequestFacts>| {
         let lease = forward(dispatcher.arrive(ms(0), facts));
         let seen = (lease.route, lease.replica);
-        dispatcher.end(ms(0), lease);
+        dispatcher.end(ms(0), lease, &Spent::default());
         seen
     };
     let (route, _) = go(&chain(&[1, 2], false));
@@ -184,12 +221,12 @@ fn q1_first_come_first_served_and_at_once_when_a_place_is_free() {
     let running = forward(dispatcher.arrive(ms(0), &ask(0)));
     let first = ticket(dispatcher.arrive(ms(1), &ask(1)));
     let second = ticket(dispatcher.arrive(ms(2), &ask(2)));
-    dispatcher.end(ms(10), running);
+    dispatcher.end(ms(10), running, &Spent::default());
     let mut woken = dispatcher.take_woken();
     assert_eq!(woken.len(), 1);
     let (id, lease) = woken.remove(0);
     assert_eq!(id, first);
-    dispatcher.end(ms(20), lease.unwrap());
+    dispatcher.end(ms(20), lease.unwrap(), &Spent::default());
     let woken = dispatcher.take_woken();
     assert_eq!(woken[0].0, second);
     assert_eq!(dispatcher.observe(ms(20)).queued, 0);
@@ -218,7 +255,7 @@ fn q4_a_waiter_that_left_frees_its_place_and_is_never_dispatched() {
     gone.into_iter().for_each(|ticket| dispatcher.abandon(ticket));
     assert_eq!((dispatcher.observe(ms(1)).queued, dispatcher.queued_bytes()), (0, 0));
     let new: Vec<_> = (5..9).map(|n| ticket(dispatcher.arrive(ms(2), &ask(n)))).collect();
-    dispatcher.end(ms(3), running);
+    dispatcher.end(ms(3), running, &Spent::default());
     assert_eq!(dispatcher.take_woken()[0].0, new[0]);
 }
 
@@ -244,7 +281,7 @@ fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() 
     let mut dispatcher = fleet(Limits { concurrency: 1, ..Limits::default() }, &[1]);
     let mut running = forward(dispatcher.arrive(ms(0), &ask(0)));
     for n in 1..=5 {
-        dispatcher.end(ms(n * 1000), running);
+        dispatcher.end(ms(n * 1000), running, &Spent::default());
         running = forward(dispatcher.arrive(ms(n * 1000), &ask(n)));
     }
     let now = ms(5000);
@@ -262,7 +299,7 @@ fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() 
     let mut served = 0;
     while now < back {
         now = now + Duration::from_secs(1);
-        dispatcher.end(now, running);
+        dispatcher.end(now, running, &Spent::default());
         served += 1;
         running = match dispatcher.take_woken().pop() {
             Some((_, lease)) => lease.unwrap(),
@@ -338,16 +375,16 @@ fn r5_a_retry_goes_elsewhere_keeps_its_place_and_comes_back_when_there_is_no_els
     let home = first.replica;
     let other = forward(dispatcher.arrive(ms(0), &ask(2)));
     let behind = ticket(dispatcher.arrive(ms(1), &ask(3)));
-    dispatcher.end(ms(2), first);
+    dispatcher.end(ms(2), first, &Spent::default());
     let (id, lease) = dispatcher.take_woken().remove(0);
     assert_eq!(id, behind);
     // `home` failed request 1: it waits for the other replica though it came first, and goes before later ones.
     let again = ticket(dispatcher.retry(ms(3), &ask(1), &[home], ms(0)));
     let later = ticket(dispatcher.arrive(ms(4), &ask(4)));
-    dispatcher.end(ms(5), lease.unwrap());
+    dispatcher.end(ms(5), lease.unwrap(), &Spent::default());
     let woken = dispatcher.take_woken();
     assert_eq!(woken[0].0, later, "the place at `home` is of no use to the retry; the next takes it");
-    dispatcher.end(ms(6), other);
+    dispatcher.end(ms(6), other, &Spent::default());
     let (id, lease) = dispatcher.take_woken().remove(0);
     assert_eq!(id, again);
     assert_ne!(lease.unwrap().replica, home);
@@ -358,6 +395,6 @@ fn late_ends_on_a_replica_that_is_gone_are_harmless() {
     let mut dispatcher = fleet(Limits::default(), &[1]);
     let lease = forward(dispatcher.arrive(ms(0), &ask(0)));
     dispatcher.change(ms(1), ReplicaId(1), Change::Gone);
-    dispatcher.end(ms(2), lease);
+    dispatcher.end(ms(2), lease, &Spent::default());
     assert_eq!(dispatcher.observe(ms(2)), Observation { at: ms(2), ..Observation::default() });
 }

@@ -1,11 +1,14 @@
 //! What goes into the dispatcher and what comes out of it.
 
+use std::sync::Arc;
+
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
-use tidegate_shared::request::{Route, Tokens};
+use tidegate_shared::request::{RequestFacts, Route, Tokens};
 use tidegate_shared::time::Duration;
 
+use crate::ledger::Charge;
 use crate::queue::TicketId;
 
 /// The right to send one request to one replica. Ended exactly once, by [`Dispatcher::end`]; not `Clone` for that.
@@ -16,7 +19,10 @@ pub struct Lease {
     pub replica: ReplicaId,
     /// How it came there.
     pub route: Route,
-    pub(super) load: Tokens,
+    /// Tokens reserved for the answer; see [`super::Dispatcher::grow`].
+    pub reserved: Tokens,
+    pub(super) charge: Charge,
+    pub(super) facts: Arc<RequestFacts>,
 }
 
 /// A refusal (Q2).
@@ -57,6 +63,8 @@ pub enum Change {
     /// A request could not even connect to it: it takes no request until the probe says [`Change::Ready`] or
     /// [`Change::Failed`].
     Suspect,
+    /// The same, because nothing listens there: its conversations are rehomed when they come (R5).
+    Refused,
     /// It was ordered and never became ready.
     StartFailed,
     /// It is gone; conversations at home there are rehomed when they come again (R5).

@@ -83,7 +83,7 @@ impl Dispatcher {
     ) -> Option<Duration> {
         let places = u64::from(self.limits.concurrency);
         let mut left = u64::from(before) + u64::from(self.promises.expected()) + 1;
-        let mut open = places * u64::from(self.replicas.ready());
+        let mut open = self.replicas.places();
         let mut passed = Duration::ZERO;
         for ready_in in self.expected_ready(now) {
             let until_then = ready_in - passed;

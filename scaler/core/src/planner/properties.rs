@@ -91,6 +91,7 @@ impl Replicas {
             at: now,
             in_flight: served,
             queued: step.queued + step.in_flight - served,
+            promised: 0,
             oldest_wait: Duration::from_millis(u64::from(step.queued) * 100),
             replicas: self.all.clone(),
         }

@@ -33,7 +33,14 @@ impl Story {
             in_flight: 0,
             conversations: 0,
         });
-        Observation { at: self.now, in_flight, queued, oldest_wait, replicas: replicas.collect() }
+        Observation {
+            at: self.now,
+            in_flight,
+            queued,
+            oldest_wait,
+            replicas: replicas.collect(),
+            ..Observation::default()
+        }
     }
 
     fn tick(&mut self, in_flight: u32, queued: u32) -> Plan {

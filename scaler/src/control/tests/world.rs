@@ -206,6 +206,7 @@ impl Fleet for World {
             at,
             in_flight: state.replicas.values().map(|facts| facts.in_flight).sum(),
             queued: state.queued,
+            promised: 0,
             oldest_wait: if state.queued > 0 { at.since(state.queued_since) } else { Duration::ZERO },
             replicas: state.replicas.values().cloned().collect(),
         }

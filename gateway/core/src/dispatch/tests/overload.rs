@@ -159,7 +159,7 @@ impl World {
             }
             Event::End(lease) => {
                 let lease = self.leases.remove(&lease).unwrap();
-                self.dispatcher.end(now, lease);
+                self.dispatcher.end(now, lease, &Spent::default());
             }
             Event::Change(id, change) => self.dispatcher.change(now, id, change),
         }

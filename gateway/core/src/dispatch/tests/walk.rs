@@ -16,7 +16,7 @@ enum Op {
     Pass(u64),
 }
 
-const CHANGES: [Change; 9] = [
+const CHANGES: [Change; 10] = [
     Change::Ordered(Capacity::ONE),
     Change::Starting(Capacity::ONE),
     Change::Ready,
@@ -24,6 +24,7 @@ const CHANGES: [Change; 9] = [
     Change::Undrain,
     Change::Failed,
     Change::Suspect,
+    Change::Refused,
     Change::StartFailed,
     Change::Gone,
 ];
@@ -58,12 +59,12 @@ impl Walk {
             }
             Op::End(at) if !self.leases.is_empty() => {
                 let (_, lease) = self.leases.swap_remove(at % self.leases.len());
-                self.dispatcher.end(now, lease);
+                self.dispatcher.end(now, lease, &Spent::default());
             }
             Op::Fail(at) if !self.leases.is_empty() => {
                 let (n, lease) = self.leases.swap_remove(at % self.leases.len());
                 let tried = [lease.replica];
-                self.dispatcher.end(now, lease);
+                self.dispatcher.end(now, lease, &Spent::default());
                 let verdict = self.dispatcher.retry(now, &ask(n), &tried, now);
                 self.take(n, verdict);
             }
@@ -113,7 +114,7 @@ impl Walk {
         assert_eq!(seen.in_flight as usize, held);
         assert_eq!(seen.queued as usize, self.waiting.len());
         assert_eq!(self.dispatcher.queued_bytes(), self.waiting.len() as u64 * 1000);
-        let room = self.dispatcher.replicas.with_room(2, &[]);
+        let room = self.dispatcher.replicas.ranked();
         let stuck = self.dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
         assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
         assert!(self.dispatcher.deadline() > self.now || seen.queued == 0);
@@ -121,14 +122,14 @@ impl Walk {
 
     /// Everybody leaves.
     fn end(mut self) {
-        self.leases.drain(..).for_each(|(_, lease)| self.dispatcher.end(self.now, lease));
+        self.leases.drain(..).for_each(|(_, lease)| self.dispatcher.end(self.now, lease, &Spent::default()));
         self.waiting.into_keys().for_each(|ticket| self.dispatcher.abandon(ticket));
         for (_, end) in self.dispatcher.take_woken() {
-            end.into_iter().for_each(|lease| self.dispatcher.end(self.now, lease));
+            end.into_iter().for_each(|lease| self.dispatcher.end(self.now, lease, &Spent::default()));
         }
         let seen = self.dispatcher.observe(self.now);
         assert_eq!((seen.in_flight, seen.queued, self.dispatcher.queued_bytes()), (0, 0, 0));
-        assert!(seen.replicas.iter().all(|replica| self.dispatcher.load(replica.id) == Tokens(0)));
+        assert!(seen.replicas.iter().all(|replica| self.dispatcher.load(self.now, replica.id) == Tokens(0)));
     }
 }
 

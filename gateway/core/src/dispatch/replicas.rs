@@ -1,0 +1,248 @@
+//! The replicas of one deployment as requests see them: phase, size, what is in progress there, and, in order, those
+//! with a free place.
+//!
+//! The order is kept, not made: a request costs a few steps down a tree, however many replicas there are. Decides
+//! nothing about a particular request; that is `dispatch`.
+
+use std::collections::BTreeSet;
+
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::request::Tokens;
+use tidegate_shared::time::Instant;
+
+use crate::ledger::Ledger;
+use crate::route::{Rank, Share, Turn};
+
+/// One replica.
+#[derive(Clone, Debug)]
+pub(super) struct Replica {
+    /// Which one.
+    pub(super) id: ReplicaId,
+    /// Its phase.
+    pub(super) phase: Phase,
+    /// Since when it is in that phase.
+    pub(super) since: Instant,
+    /// When it was ordered or first seen.
+    pub(super) ordered: Instant,
+    /// Its size as declared.
+    pub(super) capacity: Capacity,
+    /// What is in progress there.
+    pub(super) ledger: Ledger,
+    /// A request could not even connect: it takes none until somebody has looked.
+    pub(super) suspect: bool,
+    /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
+    pub(super) refused: bool,
+    /// Its probe gave up on it, in whatever phase, and has not taken that back.
+    pub(super) down: bool,
+    /// Its turn among equals.
+    pub(super) turn: Turn,
+    /// Its load when it was last accounted.
+    load: u64,
+    /// Its place in the order, while it is in it.
+    rank: Option<Rank>,
+}
+
+impl Replica {
+    /// One that was ordered just now.
+    pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
+        let (ledger, rank) = (Ledger::default(), None);
+        Self {
+            id,
+            phase,
+            since: now,
+            ordered: now,
+            capacity,
+            ledger,
+            suspect: false,
+            refused: false,
+            down: false,
+            turn,
+            load: 0,
+            rank,
+        }
+    }
+
+    /// Whether it takes requests.
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == Phase::Ready && !self.suspect
+    }
+
+    /// Whether it was ordered and is not ready yet.
+    pub(super) fn is_on_its_way(&self) -> bool {
+        matches!(self.phase, Phase::Provisioning | Phase::Starting)
+    }
+}
+
+/// All replicas that are not gone.
+#[derive(Clone, Debug)]
+pub(super) struct Replicas {
+    /// In order of id.
+    list: Vec<Replica>,
+    /// Open ones with a free place, least loaded first.
+    ranked: BTreeSet<Rank>,
+    /// The mean of the concurrency limits.
+    mean: u32,
+    open: u32,
+    open_weight: u128,
+    open_load: u128,
+    /// Sizes are those that the engines tell, in tokens; else those declared.
+    by_tokens: bool,
+}
+
+impl Replicas {
+    /// None yet; each will take `mean` requests at a time, its share by size.
+    pub(super) fn new(mean: u32) -> Self {
+        Self {
+            list: Vec::new(),
+            ranked: BTreeSet::new(),
+            mean: mean.max(1),
+            open: 0,
+            open_weight: 0,
+            open_load: 0,
+            by_tokens: false,
+        }
+    }
+
+    /// The replica `id`.
+    pub(super) fn get(&self, id: ReplicaId) -> Option<&Replica> {
+        self.position(id).ok().and_then(|at| self.list.get(at))
+    }
+
+    /// Adds a replica, or does nothing when it is known.
+    pub(super) fn insert(&mut self, now: Instant, replica: Replica) {
+        if let Err(at) = self.position(replica.id) {
+            self.list.insert(at, replica);
+            self.reorder(now);
+        }
+    }
+
+    /// Changes phase, size or trust of a replica; nothing happens when it is not known.
+    pub(super) fn update(&mut self, now: Instant, id: ReplicaId, change: impl FnOnce(&mut Replica)) {
+        if let Some(replica) = self.position(id).ok().and_then(|at| self.list.get_mut(at)) {
+            change(replica);
+            self.reorder(now);
+        }
+    }
+
+    /// Changes the account or the turn of a replica, and its place in the order with it.
+    pub(super) fn account<R>(
+        &mut self,
+        now: Instant,
+        id: ReplicaId,
+        change: impl FnOnce(&mut Replica) -> R,
+    ) -> Option<R> {
+        let at = self.position(id).ok()?;
+        let replica = self.list.get_mut(at)?;
+        let capacity = replica.ledger.capacity();
+        let result = change(replica);
+        if replica.ledger.capacity() == capacity {
+            self.rerank(now, at);
+        } else {
+            self.reorder(now);
+        }
+        Some(result)
+    }
+
+    /// Forgets a replica and gives what is left of it.
+    pub(super) fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
+        let at = self.position(id).ok()?;
+        let gone = self.list.remove(at);
+        if let Some(rank) = &gone.rank {
+            self.ranked.remove(rank);
+        }
+        self.reorder(now);
+        Some(gone)
+    }
+
+    /// All of them, in order of id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Replica> {
+        self.list.iter()
+    }
+
+    /// Open ones with a free place, least loaded first, by [`Rank`].
+    pub(super) fn ranked(&self) -> &BTreeSet<Rank> {
+        &self.ranked
+    }
+
+    /// How many take requests.
+    pub(super) fn ready(&self) -> u32 {
+        self.open
+    }
+
+    /// How many were ordered and are not ready yet.
+    pub(super) fn on_their_way(&self) -> u32 {
+        u32::try_from(self.iter().filter(|replica| replica.is_on_its_way()).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Requests that the open replicas take at a time, all together.
+    pub(super) fn places(&self) -> u64 {
+        self.iter().filter(|replica| replica.is_open()).map(|replica| u64::from(self.limit(replica))).sum()
+    }
+
+    /// The concurrency limit of one replica (Q1): its share by size, rounded up, at least 1.
+    pub(super) fn limit(&self, replica: &Replica) -> u32 {
+        if self.open_weight == 0 {
+            return self.mean;
+        }
+        let share = u128::from(self.mean) * u128::from(self.open) * u128::from(self.weight(replica));
+        u32::try_from(share.div_ceil(self.open_weight)).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The size of a replica, in the unit that all of them are compared in.
+    pub(super) fn weight(&self, replica: &Replica) -> u64 {
+        match replica.ledger.capacity() {
+            Some(Tokens(tokens)) if self.by_tokens => tokens,
+            _ => u64::from(replica.capacity.units()),
+        }
+    }
+
+    /// How full a replica is, as last accounted.
+    pub(super) fn share(&self, replica: &Replica) -> Share {
+        Share::of(Tokens(replica.load), self.weight(replica))
+    }
+
+    /// How full the open ones are, all together.
+    pub(super) fn mean_share(&self) -> Share {
+        let load = u64::try_from(self.open_load).unwrap_or(u64::MAX);
+        Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
+    }
+
+    fn position(&self, id: ReplicaId) -> Result<usize, usize> {
+        self.list.binary_search_by_key(&id, |replica| replica.id)
+    }
+
+    /// The fleet changed: sizes, limits and the whole order are made anew. Declared sizes count where any differs from
+    /// the others; where all are the same, the engines' own figures do, if all told theirs (R3).
+    fn reorder(&mut self, now: Instant) {
+        let open: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open()).collect();
+        let same = open.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
+        self.by_tokens =
+            same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
+        self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
+        self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
+        self.ranked.clear();
+        self.open_load = 0;
+        self.list.iter_mut().for_each(|replica| (replica.rank, replica.load) = (None, 0));
+        (0..self.list.len()).for_each(|at| self.rerank(now, at));
+    }
+
+    fn rerank(&mut self, now: Instant, at: usize) {
+        let Some(replica) = self.list.get_mut(at) else { return };
+        let before = std::mem::replace(&mut replica.load, replica.ledger.load(now).0);
+        if replica.is_open() {
+            self.open_load = (self.open_load + u128::from(replica.load)).saturating_sub(u128::from(before));
+        }
+        let Some(replica) = self.list.get(at) else { return };
+        let has_room = replica.is_open() && replica.ledger.in_flight() < self.limit(replica);
+        let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
+        let Some(replica) = self.list.get_mut(at) else { return };
+        if replica.rank == rank {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut replica.rank, rank) {
+            self.ranked.remove(&old);
+        }
+        self.ranked.extend(rank);
+    }
+}

@@ -1,0 +1,81 @@
+//! Load in tokens, the price of a detour, and shared beginnings (R4, R6, R8).
+
+use tidegate_shared::replica::EngineReport;
+
+use super::*;
+
+/// A fleet whose engines report what they hold and can hold.
+fn reporting(capacity: u64, used: &[u64]) -> Dispatcher {
+    let mut dispatcher = fleet(Limits::default(), &vec![1; used.len()]);
+    for (id, used) in (1..).map(ReplicaId).zip(used) {
+        dispatcher.ask(ms(1), id);
+        let (kv_used, kv_capacity) = (Some(Tokens(*used)), Some(Tokens(capacity)));
+        dispatcher.report(ms(1), id, EngineReport { kv_used, kv_capacity, ..EngineReport::default() });
+    }
+    dispatcher
+}
+
+#[test]
+fn r8_new_conversations_go_where_the_engine_says_that_there_is_room() {
+    let mut dispatcher = reporting(10_000, &[5_000, 1_000, 3_000]);
+    let lease = forward(dispatcher.arrive(ms(2), &ask(1)));
+    assert_eq!(lease.replica, ReplicaId(2));
+    dispatcher.end(ms(3), lease, &Spent::default());
+}
+
+#[test]
+fn q1_r4_nobody_is_filled_beyond_its_load_limit_in_tokens() {
+    // A request takes 200 tokens; 90 % of 10,000 is the limit.
+    let mut dispatcher = reporting(10_000, &[8_850, 8_750]);
+    let held = forward(dispatcher.arrive(ms(2), &ask(1)));
+    assert_eq!(held.replica, ReplicaId(2), "8,950 of 9,000");
+    // The engines hold what others sent; with something in progress here, nobody fits any more.
+    let busy = forward(dispatcher.arrive(ms(3), &ask(2)));
+    assert_eq!(busy.replica, ReplicaId(1), "an account of its own with nothing in progress takes anything");
+    ticket(dispatcher.arrive(ms(4), &ask(3)));
+    dispatcher.end(ms(5), held, &Spent::default());
+    assert_eq!(dispatcher.take_woken().len(), 1);
+    dispatcher.end(ms(6), busy, &Spent::default());
+}
+
+#[test]
+fn r4_a_detour_that_costs_more_than_it_saves_is_not_taken() {
+    let mut dispatcher = fleet(Limits { concurrency: 10, ..Limits::default() }, &[1, 1]);
+    let home = forward(dispatcher.arrive(ms(0), &ask(1)));
+    let at = home.replica;
+    // Prefilling is slow: a second for 100 tokens. Requests are short: 10 ms each.
+    let slow = Spent { prompt: Some(100), first_byte: Some(Duration::from_secs(1)), ..Spent::default() };
+    dispatcher.end(ms(1), home, &slow);
+    for n in 0..50 {
+        let lease = forward(dispatcher.arrive(ms(n * 10), &ask(1)));
+        dispatcher.end(ms(n * 10 + 10), lease, &Spent::default());
+    }
+    let held: Vec<_> = (0..10).map(|_| forward(dispatcher.arrive(ms(600), &ask(1)))).collect();
+    assert!(held.iter().all(|lease| lease.replica == at), "a place at home is free in a moment");
+    let away = forward(dispatcher.arrive(ms(601), &ask(1)));
+    assert_eq!(away.route, Route::Detour, "home is full: a place elsewhere is not left idle (Q4)");
+}
+
+#[test]
+fn r6_conversations_that_share_a_beginning_go_to_those_that_hold_it_as_long_as_that_is_fair() {
+    let mut dispatcher = fleet(Limits::default(), &[1; 8]);
+    let user = |system: u64, n: u64| {
+        let chain = vec![ConversationKey(system), ConversationKey(system * 1000 + n)];
+        let identity = Identity::Prefix { chain, follows_up: false };
+        Arc::new(RequestFacts { identity, text_bytes: 400, choices: 1, ..RequestFacts::default() })
+    };
+    let mut seen: BTreeMap<u64, BTreeMap<u32, u32>> = BTreeMap::new();
+    let mut hits = 0;
+    let mut counts = [0u32; 8];
+    for n in 0..500 {
+        let system = 1;
+        let lease = forward(dispatcher.arrive(ms(n), &user(system, n)));
+        let at = seen.entry(system).or_default().entry(lease.replica.0).or_default();
+        hits += u32::from(*at > 0);
+        *at += 1;
+        counts[lease.replica.0 as usize - 1] += 1;
+        dispatcher.end(ms(n), lease, &Spent::default());
+    }
+    assert!(hits >= 450, "{hits} of 500 found the beginning");
+    assert!(counts.iter().all(|count| *count * 100 <= 125 * 500 / 8 + 100), "{counts:?}");
+}

@@ -1,0 +1,232 @@
+//! The load of one replica in tokens (R8): what its engine last reported, plus what was sent since, minus what ended
+//! since; and without a fresh report, what is in progress by the gateway's own account.
+//!
+//! Every charge is released exactly. Knows one replica and no policy.
+
+use tidegate_shared::replica::EngineReport;
+use tidegate_shared::request::Tokens;
+use tidegate_shared::time::{Duration, Instant};
+
+/// A report older than this says nothing about now (G2).
+const STALE: Duration = Duration::from_secs(5);
+
+/// What one request holds on a replica. Given back to [`Ledger::release`] exactly once.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Charge {
+    tokens: u64,
+    at: Instant,
+}
+
+impl Charge {
+    /// Tokens held.
+    pub fn tokens(&self) -> Tokens {
+        Tokens(self.tokens)
+    }
+}
+
+/// What happened since a moment: of the requests in progress, tokens of those sent after it; and tokens of those sent
+/// before it that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Since {
+    at: Instant,
+    sent: u64,
+    ended: u64,
+}
+
+impl Since {
+    fn begin(at: Instant) -> Self {
+        Self { at, sent: 0, ended: 0 }
+    }
+
+    fn add(&mut self, charge_at: Instant, tokens: u64) {
+        if charge_at >= self.at {
+            self.sent += tokens;
+        }
+    }
+
+    fn release(&mut self, charge: &Charge) {
+        if charge.at >= self.at {
+            self.sent = self.sent.saturating_sub(charge.tokens);
+        } else {
+            self.ended += charge.tokens;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    in_flight: u32,
+    /// Tokens of the requests in progress.
+    own: u64,
+    report: Option<EngineReport>,
+    since: Since,
+    /// Since the engine was asked for the report that has not come yet.
+    asked: Option<Since>,
+}
+
+impl Ledger {
+    /// A request of `tokens` is sent.
+    pub fn charge(&mut self, now: Instant, tokens: Tokens) -> Charge {
+        self.in_flight += 1;
+        let charge = Charge { tokens: tokens.0, at: now };
+        self.add(now, tokens.0);
+        charge
+    }
+
+    /// A request in progress turns out to take `more` tokens than it was charged for.
+    pub fn grow(&mut self, charge: &mut Charge, more: Tokens) {
+        charge.tokens += more.0;
+        self.add(charge.at, more.0);
+    }
+
+    /// A request ended.
+    pub fn release(&mut self, charge: &Charge) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.own = self.own.saturating_sub(charge.tokens);
+        self.since.release(charge);
+        if let Some(asked) = &mut self.asked {
+            asked.release(charge);
+        }
+    }
+
+    /// The engine is asked for a report now.
+    pub fn ask(&mut self, now: Instant) {
+        self.asked = Some(Since::begin(now));
+    }
+
+    /// It answered. Requests sent after the question may or may not be in its figures; they count on top, so that the
+    /// load is rather over- than underestimated until the next report.
+    pub fn report(&mut self, mut report: EngineReport) {
+        let since = self.asked.take().unwrap_or(Since::begin(report.asked));
+        report.asked = since.at;
+        self.since = since;
+        self.report = Some(report);
+    }
+
+    /// The engine is not what it was: nothing that it said counts any more.
+    pub fn forget(&mut self) {
+        (self.report, self.asked) = (None, None);
+    }
+
+    /// Requests in progress, by the gateway's own account.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// The load.
+    pub fn load(&self, now: Instant) -> Tokens {
+        match self.fresh(now).and_then(|report| report.kv_used) {
+            Some(used) => Tokens(used.0.saturating_sub(self.since.ended) + self.since.sent),
+            None => Tokens(self.own),
+        }
+    }
+
+    /// What the replica can hold, if its engine ever told; that does not age.
+    pub fn capacity(&self) -> Option<Tokens> {
+        self.report.and_then(|report| report.kv_capacity).filter(|capacity| capacity.0 > 0)
+    }
+
+    /// The last report, unless it is stale or there was none.
+    pub fn fresh(&self, now: Instant) -> Option<&EngineReport> {
+        self.report.as_ref().filter(|report| now.since(report.asked) <= STALE)
+    }
+
+    fn add(&mut self, charge_at: Instant, tokens: u64) {
+        self.own += tokens;
+        self.since.add(charge_at, tokens);
+        if let Some(asked) = &mut self.asked {
+            asked.add(charge_at, tokens);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Instant {
+        Instant::from_micros(ms * 1000)
+    }
+
+    fn used(tokens: u64) -> EngineReport {
+        EngineReport {
+            kv_used: Some(Tokens(tokens)),
+            kv_capacity: Some(Tokens(10_000)),
+            ..EngineReport::default()
+        }
+    }
+
+    #[test]
+    fn r8_what_was_sent_counts_at_once_and_what_ended_no_more() {
+        let mut ledger = Ledger::default();
+        let early = ledger.charge(ms(0), Tokens(100));
+        assert_eq!(ledger.load(ms(1)), Tokens(100), "no report: the gateway's own account");
+        ledger.ask(ms(10));
+        let between = ledger.charge(ms(11), Tokens(50));
+        ledger.report(used(700));
+        assert_eq!(ledger.load(ms(12)), Tokens(750), "somebody else uses the engine too");
+        ledger.release(&early);
+        assert_eq!(ledger.load(ms(13)), Tokens(650));
+        ledger.release(&between);
+        assert_eq!((ledger.load(ms(14)), ledger.in_flight()), (Tokens(600), 0));
+    }
+
+    #[test]
+    fn g2_a_stale_report_is_no_report_and_a_missing_figure_is_not_zero() {
+        let mut ledger = Ledger::default();
+        let charge = ledger.charge(ms(0), Tokens(100));
+        ledger.ask(ms(1));
+        ledger.report(used(700));
+        assert_eq!(ledger.load(ms(5001)), Tokens(700));
+        assert_eq!(ledger.load(ms(5002)), Tokens(100));
+        ledger.ask(ms(7000));
+        ledger.report(EngineReport::default());
+        assert_eq!(ledger.load(ms(7001)), Tokens(100));
+        ledger.release(&charge);
+        assert_eq!(ledger.load(ms(7002)), Tokens(0));
+    }
+
+    #[test]
+    fn r8_a_growing_answer_counts_and_is_released_whole() {
+        let mut ledger = Ledger::default();
+        let mut charge = ledger.charge(ms(0), Tokens(100));
+        ledger.grow(&mut charge, Tokens(64));
+        assert_eq!(ledger.load(ms(1)), Tokens(164));
+        ledger.release(&charge);
+        assert_eq!(ledger.load(ms(1)), Tokens(0));
+    }
+
+    proptest! {
+        /// Whatever is sent, grown, reported and ended, in whatever order: when nothing is in progress, the own account
+        /// is zero, and what is on top of the report is never negative.
+        #[test]
+        fn q5_the_account_is_exact(ops in prop::collection::vec((0u8..5, 1u32..500), 1..200)) {
+            let mut ledger = Ledger::default();
+            let mut charges = Vec::new();
+            for (step, (op, n)) in ops.into_iter().enumerate() {
+                let (at, n) = (n as usize, u64::from(n));
+                let now = ms(step as u64 * 100);
+                match op {
+                    0 => charges.push(ledger.charge(now, Tokens(n))),
+                    1 if !charges.is_empty() => {
+                        let at = at % charges.len();
+                        ledger.grow(&mut charges[at], Tokens(n));
+                    }
+                    2 if !charges.is_empty() => ledger.release(&charges.swap_remove(at % charges.len())),
+                    3 => ledger.ask(now),
+                    4 => ledger.report(used(n)),
+                    _ => {}
+                }
+                let own: u64 = charges.iter().map(|charge| charge.tokens().0).sum();
+                prop_assert_eq!(ledger.own, own);
+                prop_assert_eq!(ledger.in_flight() as usize, charges.len());
+                prop_assert!(ledger.since.sent <= own);
+            }
+            charges.drain(..).for_each(|charge| ledger.release(&charge));
+            prop_assert_eq!((ledger.own, ledger.since.sent, ledger.in_flight()), (0, 0, 0));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Which replicas hold the beginning of which prompts (R6): system prompts and few-shot examples that many conversations
+//! share.
+//!
+//! Bounded by two generations: what was not used while one filled is forgotten with it. Knows no load; whether a holder
+//! is taken is for `dispatch` to say.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::request::ConversationKey;
+
+/// Holders remembered for one beginning; the oldest goes first.
+const HOLDERS: usize = 8;
+
+/// Keys are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+struct AsIs(u64);
+
+impl std::hash::Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}
+
+type Holders = SmallVec<[ReplicaId; HOLDERS]>;
+type Generation = HashMap<u64, Holders, std::hash::BuildHasherDefault<AsIs>>;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Prefixes {
+    young: Generation,
+    old: Generation,
+    half: usize,
+}
+
+impl Prefixes {
+    /// At most `max` beginnings.
+    pub fn new(max: u32) -> Self {
+        let half = usize::try_from(max / 2).unwrap_or(usize::MAX).max(1);
+        Self { young: Generation::default(), old: Generation::default(), half }
+    }
+
+    /// The beginnings of a prompt that are remembered and looked up: after 1, 2, 4, 8, … boundaries, so that long
+    /// prompts cost little; never the whole prompt, which is the conversation's own.
+    fn beginnings(chain: &[ConversationKey]) -> impl DoubleEndedIterator<Item = u64> {
+        let last = chain.len().saturating_sub(1);
+        let steps: SmallVec<[u64; 16]> = std::iter::successors(Some(1usize), |n| n.checked_mul(2))
+            .take_while(|n| *n <= last)
+            .filter_map(|n| chain.get(n - 1))
+            .map(|key| key.0)
+            .collect();
+        steps.into_iter()
+    }
+
+    /// The replicas that hold the longest known beginning of the prompt, the latest first.
+    pub fn holders(&self, chain: &[ConversationKey]) -> Option<&[ReplicaId]> {
+        let known = |key: u64| self.young.get(&key).or_else(|| self.old.get(&key));
+        Self::beginnings(chain).rev().find_map(known).map(|holders| &**holders)
+    }
+
+    /// `replica` is about to hold the prompt.
+    pub fn hold(&mut self, chain: &[ConversationKey], replica: ReplicaId) {
+        for key in Self::beginnings(chain) {
+            if self.young.len() >= self.half && !self.young.contains_key(&key) {
+                self.old = std::mem::take(&mut self.young);
+            }
+            let old = &mut self.old;
+            let holders = self.young.entry(key).or_insert_with(|| old.remove(&key).unwrap_or_default());
+            holders.retain(|holder| *holder != replica);
+            holders.truncate(HOLDERS - 1);
+            holders.insert(0, replica);
+        }
+    }
+
+    /// Beginnings remembered.
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(keys: &[u64]) -> Vec<ConversationKey> {
+        keys.iter().map(|key| ConversationKey(*key)).collect()
+    }
+
+    #[test]
+    fn r6_the_longest_known_beginning_counts_and_the_whole_prompt_does_not() {
+        let mut prefixes = Prefixes::new(100);
+        prefixes.hold(&chain(&[1, 2, 3]), ReplicaId(1));
+        prefixes.hold(&chain(&[1, 9]), ReplicaId(2));
+        assert_eq!(prefixes.holders(&chain(&[1, 2, 4])), Some(&[ReplicaId(1)][..]), "after two messages");
+        assert_eq!(prefixes.holders(&chain(&[1, 5])), Some(&[ReplicaId(2), ReplicaId(1)][..]));
+        assert_eq!(prefixes.holders(&chain(&[1])), None, "a whole prompt is a conversation, not a beginning");
+        assert_eq!(prefixes.holders(&chain(&[7, 8])), None);
+    }
+
+    #[test]
+    fn r7_beginnings_are_bounded_and_those_in_use_stay() {
+        let mut prefixes = Prefixes::new(64);
+        for key in 10..10_000 {
+            prefixes.hold(&chain(&[key, 0]), ReplicaId(1));
+            prefixes.hold(&chain(&[1, key]), ReplicaId(2));
+            assert!(prefixes.len() <= 64);
+        }
+        assert_eq!(prefixes.holders(&chain(&[1, 0])), Some(&[ReplicaId(2)][..]));
+        assert_eq!(prefixes.holders(&chain(&[11, 0])), None);
+    }
+}

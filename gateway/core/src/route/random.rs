@@ -1,0 +1,26 @@
+//! Any replica, each as likely as the others. For comparison.
+
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::rng::Rng;
+
+use super::{Field, Policy};
+
+/// Draws one.
+#[derive(Clone, Copy, Debug)]
+pub struct Random {
+    rng: Rng,
+}
+
+impl Random {
+    /// `seed` begins its random numbers.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed) }
+    }
+}
+
+impl Policy for Random {
+    fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
+        let count = field.iter().count();
+        field.iter().nth(self.rng.below(count)).map(|rank| rank.id)
+    }
+}

@@ -1,0 +1,34 @@
+//! The less loaded of two replicas drawn at random: what many gateways do that see only part of the traffic, since
+//! gateways that all take the least loaded run after each other.
+
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::rng::Rng;
+
+use super::{Field, Policy};
+
+/// Draws two, takes the one that comes first in the order.
+#[derive(Clone, Copy, Debug)]
+pub struct TwoChoices {
+    rng: Rng,
+}
+
+impl TwoChoices {
+    /// `seed` begins its random numbers.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed) }
+    }
+}
+
+impl Policy for TwoChoices {
+    fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
+        let count = field.iter().count();
+        // Two different ones: the second is drawn from those that are left.
+        let first = self.rng.below(count);
+        let mut second = self.rng.below(count.saturating_sub(1));
+        if second >= first {
+            second += 1;
+        }
+        let better = if count > 1 { first.min(second) } else { first };
+        field.iter().nth(better).map(|rank| rank.id)
+    }
+}

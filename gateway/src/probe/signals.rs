@@ -14,7 +14,7 @@ use tidegate_shared::replica::EngineReport;
 
 use super::dialect::{Dialect, LOOK, Pages, Reading};
 use crate::endpoint::Endpoint;
-use crate::once::{self as get, NoAnswer, Place};
+use crate::once::{self, NoAnswer, Place};
 use crate::pool::Pool;
 
 /// Between two questions.
@@ -83,7 +83,7 @@ impl Signals {
 
 /// The page at `path`; `None` where the engine has none.
 async fn page(place: Place<'_>, path: &str) -> Result<Option<Bytes>, NoAnswer> {
-    let (status, page) = get::get(place, path, PATIENCE).await?;
+    let (status, page) = once::get(place, path, PATIENCE).await?;
     Ok((status == StatusCode::OK).then_some(page))
 }
 

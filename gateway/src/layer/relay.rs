@@ -20,8 +20,16 @@ use crate::clock::Clock;
 /// How long a client may take nothing of an answer. What it has not read fills the buffers of both machines first, so
 /// a person who stops a stream for a while is not meant.
 pub const STALL: Duration = Duration::from_secs(60);
+/// Bytes per second that a client must come to in the long run while it keeps an answer waiting: one that takes a few
+/// bytes a minute holds as much as one that takes none.
+const SLOWEST: u64 = 1 << 10;
 /// What is said of a client that was given up.
 const STALLED: &str = "the client took nothing of the answer for too long";
+
+/// Whether a client is too slow that is `away` now and was `in_all` ever, and took so many bytes.
+pub(super) fn too_slow(away: Duration, in_all: Duration, taken: u64, limit: Duration) -> bool {
+    away >= limit || in_all >= limit + Duration::from_secs(taken / SLOWEST)
+}
 
 /// `None` once it is taken away.
 type Shared = Rc<RefCell<Option<Box<Exchange>>>>;
@@ -102,5 +110,19 @@ impl Body for Relay {
 
     fn size_hint(&self) -> SizeHint {
         self.exchange.borrow().as_ref().map(|exchange| exchange.size_hint()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h6_a_client_may_pause_and_may_be_slow_but_not_for_ever() {
+        let [half, limit, hour] = [30, 60, 3600].map(Duration::from_secs);
+        assert!(!too_slow(half, half, 0, limit), "a pause");
+        assert!(too_slow(limit, limit, 1 << 30, limit), "away, whatever it took before");
+        assert!(too_slow(half, hour, 6000, limit), "a frame of 100 bytes a minute");
+        assert!(!too_slow(half, hour, 4 << 20, limit), "slow, but it comes to an end");
     }
 }

@@ -17,6 +17,7 @@ use tidegate_shared::request::Outcome;
 use tidegate_shared::time::Instant;
 use tokio::time::Sleep;
 
+use super::relay::too_slow;
 use crate::clock::Clock;
 use crate::openai::{ApiError, SseScan, usage::Tail};
 use crate::pool::Held;
@@ -57,6 +58,8 @@ pub(super) struct Exchange {
     accounted: u64,
     /// The client asked for a frame and the replica has none yet.
     asking: bool,
+    /// How long all in all the client did not ask.
+    away: Duration,
 }
 
 /// Kinds of answers, by their content type.
@@ -99,6 +102,7 @@ impl Exchange {
             silence: None,
             accounted,
             asking: false,
+            away: Duration::ZERO,
         };
         if exchange.inner.is_end_stream() {
             exchange.complete();
@@ -106,10 +110,11 @@ impl Exchange {
         exchange
     }
 
-    /// Whether it is the client who takes nothing, for at least `limit`: it has not asked since the last frame, so that
-    /// nobody looks at the replica either.
+    /// Whether the client is away for too long: it has not asked since the last frame, so that nobody looks at the
+    /// replica either.
     pub(super) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
-        !self.is_over() && !self.asking && now.since(self.record.last_bytes()) >= limit
+        let away = now.since(self.record.last_bytes());
+        !self.is_over() && !self.asking && too_slow(away, self.away + away, self.record.bytes_out(), limit)
     }
 
     /// The client is given up; what is held is given back when this is dropped.
@@ -233,7 +238,9 @@ impl Body for Exchange {
         if this.is_over() {
             return Poll::Ready(None);
         }
-        this.asking = false;
+        if !std::mem::take(&mut this.asking) {
+            this.away += this.clock.now().since(this.record.last_bytes());
+        }
         loop {
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {

@@ -196,6 +196,11 @@ impl Record {
         }
     }
 
+    /// Bytes of the answer's body so far.
+    pub fn bytes_out(&self) -> u64 {
+        self.bytes_out
+    }
+
     /// When bytes last came, or the head.
     pub fn last_bytes(&self) -> Instant {
         self.last_byte

@@ -93,16 +93,12 @@ impl fmt::Display for Route {
     }
 }
 
-/// How a forwarded request ended.
+/// How the answer to a forwarded request ended; nothing where the client left, or no answer began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The replica's answer, whatever its status, reached its end.
     Complete,
-    /// The client left.
-    Cancelled,
-    /// The replica failed before it sent the first byte of an answer; the request may be tried elsewhere.
-    FailedBeforeFirstByte,
     /// The replica failed in the middle of an answer.
     FailedMidway,
 }

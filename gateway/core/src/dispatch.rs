@@ -216,6 +216,11 @@ impl Dispatcher {
         self.replicas.get(id).map_or(Tokens(0), |replica| replica.ledger.load(now))
     }
 
+    /// Requests that a replica works on; 0 for one that is not known.
+    pub fn in_flight(&self, id: ReplicaId) -> u32 {
+        self.replicas.get(id).map_or(0, |replica| replica.ledger.in_flight())
+    }
+
     /// Requests that a replica works on at most (Q1); 0 for one that is not known.
     pub fn limit(&self, id: ReplicaId) -> u32 {
         self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica))

@@ -73,7 +73,7 @@ impl Page {
 }
 
 /// Counts are far below 2^53, where `f64` is exact.
-#[allow(clippy::cast_precision_loss)]
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
 const fn float(count: u64) -> f64 {
     count as f64
 }

@@ -169,8 +169,7 @@ impl Pool {
 
     /// Requests that a replica works on; none for one that is not known.
     pub fn in_flight(&self, id: ReplicaId) -> u32 {
-        let seen = self.observe();
-        seen.replicas.iter().find(|replica| replica.id == id).map_or(0, |replica| replica.in_flight)
+        self.state.lock().dispatcher.in_flight(id)
     }
 
     /// Refuses whoever has waited too long, when it is time; for ever.

@@ -17,23 +17,27 @@ use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
 mod change;
+mod judge;
 mod place;
 mod replicas;
 mod verdict;
 mod wait;
 
-pub use verdict::{Change, Lease, Rejection, Verdict};
+pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
 use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
+pub use crate::health::{Cause, Fault, Sign, Trust};
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
+use crate::retry::Budget;
 use crate::route::{LeastLoad, Policy, Turn};
+use judge::Judge;
 use replicas::Replicas;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
@@ -61,6 +65,10 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// Requests sent to replicas so far.
+    sent: u64,
+    judge: Judge,
+    budget: Budget,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
 }
@@ -84,6 +92,9 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            sent: 0,
+            judge: Judge::default(),
+            budget: Budget::default(),
             woken: Vec::new(),
             pressed: false,
         }
@@ -91,6 +102,7 @@ impl Dispatcher {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
+        self.budget.request(now);
         let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
         self.admit(now, facts, &[], kept.unwrap_or(Kept::new(now)), kept.is_some())
     }
@@ -119,9 +131,12 @@ impl Dispatcher {
         self.estimate.learn(&lease.facts, spent);
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
-            replica.phase == Phase::Draining && replica.ledger.in_flight() == 0
+            let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
+            (replica.phase == Phase::Draining && replica.ledger.in_flight() == 0, why)
         });
-        self.pressed |= idle.unwrap_or(false);
+        let (idle, why) = idle.unwrap_or_default();
+        self.pressed |= idle;
+        self.judge(now, &lease, why);
         self.pump(now);
     }
 
@@ -145,6 +160,7 @@ impl Dispatcher {
     pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let was_ready = self.replicas.ready();
         self.apply(now, id, change);
+        self.keep_enough(now);
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
@@ -156,8 +172,11 @@ impl Dispatcher {
         self.on_deadline(now);
     }
 
-    /// Time passed: whoever has waited too long is refused.
+    /// Time passed: who was out long enough is tried again, and whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
+        if self.wake(now) {
+            self.pump(now);
+        }
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
@@ -170,9 +189,10 @@ impl Dispatcher {
         }
     }
 
-    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
+    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits and no replica is out.
     pub fn deadline(&self) -> Instant {
-        self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+        let patience = self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0);
+        patience.min(self.judge.wakes())
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be

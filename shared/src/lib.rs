@@ -8,6 +8,7 @@ pub mod demand;
 pub mod explained;
 pub mod id;
 pub mod names;
+pub mod offer;
 pub mod problem;
 pub mod replica;
 pub mod request;

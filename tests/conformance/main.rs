@@ -20,8 +20,6 @@ mod routing;
 #[cfg(test)]
 mod sizes;
 #[cfg(test)]
-mod spread;
-#[cfg(test)]
 mod streaming;
 #[cfg(test)]
 mod upstream;

@@ -10,6 +10,8 @@ mod errors;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod keepalive;
+#[cfg(test)]
 mod leaving;
 #[cfg(test)]
 mod queue;

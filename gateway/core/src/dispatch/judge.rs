@@ -88,7 +88,10 @@ impl Dispatcher {
         if !self.budget.retry(now) {
             return Elsewhere::Spent;
         }
-        self.take(now, facts, tried).map_or(Elsewhere::Nobody, Elsewhere::Forward)
+        match self.with_own_policy(|this, policy| this.place(now, facts, tried, policy)) {
+            Some(choice) => Elsewhere::Forward(self.commit(now, facts, choice)),
+            None => Elsewhere::Nobody,
+        }
     }
 
     /// Retries refused since the beginning because too many requests were sent twice.

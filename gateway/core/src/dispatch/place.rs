@@ -13,6 +13,7 @@ use super::{Dispatcher, Lease};
 use crate::config::Limits;
 use crate::conversation::Found;
 use crate::health::Sign;
+use crate::ledger::Ledger;
 use crate::route::{Field, Policy, Rank};
 use crate::slow_start::SlowStart;
 
@@ -51,7 +52,7 @@ pub(super) struct Bounds<'a> {
 
 impl Bounds<'_> {
     /// Whether it has a free place (Q1).
-    fn has_place(&self, replica: &Replica) -> bool {
+    pub(super) fn has_place(&self, replica: &Replica) -> bool {
         self.replicas.has_room(replica)
     }
 
@@ -64,7 +65,7 @@ impl Bounds<'_> {
     }
 
     /// Whether it may take the request at all (Q1).
-    fn fits(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
+    pub(super) fn fits(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
         self.has_place(replica) && self.holds(replica, ask, self.limits.load_percent)
     }
 
@@ -76,7 +77,7 @@ impl Bounds<'_> {
     }
 
     /// Whether it is that, and has not had more than it should while it warms up (C-040).
-    fn is_free(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
+    pub(super) fn is_free(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
         let (weight, all) = (self.replicas.weight(replica), self.replicas.open_weight());
         let warms_up = |start: SlowStart| start.has_enough(ask.now, self.sent, weight, all);
         !replica.slow_start.is_some_and(warms_up) && self.is_under(replica, ask)
@@ -89,25 +90,41 @@ impl Bounds<'_> {
     }
 }
 
+/// A replica for a request, before the place there is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    /// Where the conversation is known from.
+    pub(super) found: Option<Found>,
+    /// Which one.
+    pub(super) replica: ReplicaId,
+    /// How it is found.
+    pub(super) route: Route,
+    /// What the request will hold there.
+    pub(super) cost: Tokens,
+}
+
 impl Dispatcher {
-    /// Finds a replica and takes a place there.
-    pub(super) fn take(
-        &mut self,
+    /// Finds a replica with a place for the request. Changes nothing but `policy`.
+    pub(super) fn place(
+        &self,
         now: Instant,
-        facts: &Arc<RequestFacts>,
+        facts: &RequestFacts,
         tried: &[ReplicaId],
-    ) -> Option<Lease> {
+        policy: &mut dyn Policy,
+    ) -> Option<Choice> {
         // Nobody has a free place: nothing else needs to be looked up under the lock.
         if self.replicas.ranked().is_empty() {
             return None;
         }
-        let found = self.find(now, facts);
+        let found = self.find(now, facts).map(|(_, found)| found);
         let ask = self.ask_for(now, facts, tried);
-        // Taken out for the while, since it is changed by what reads the rest. The stand-in has no size and costs nothing.
-        let mut policy = std::mem::replace(&mut self.policy, Box::new(crate::route::LeastLoad));
-        let choice = self.choose(&ask, facts, found, policy.as_mut());
-        self.policy = policy;
-        let (replica, route) = choice?;
+        let (replica, route) = self.choose(&ask, facts, found, policy)?;
+        Some(Choice { found, replica, route, cost: ask.cost })
+    }
+
+    /// Takes the place that was found just now.
+    pub(super) fn commit(&mut self, now: Instant, facts: &Arc<RequestFacts>, choice: Choice) -> Lease {
+        let Choice { found, replica, route, cost } = choice;
         self.remember(now, facts, found, replica, route);
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
@@ -120,18 +137,21 @@ impl Dispatcher {
                 chosen.turn = turn.after(weight);
             }
             chosen.slow_start.iter_mut().for_each(SlowStart::got);
-            (chosen.health.send(), chosen.ledger.charge(now, ask.cost))
+            (chosen.health.send(), chosen.ledger.charge(now, cost))
         });
-        let (trial, charge) = taken?;
-        let reserved = self.estimate.output(facts);
-        let sign = Sign::Neutral;
-        Some(Lease { replica, route, reserved, sign, trial, charge, facts: Arc::clone(facts) })
+        let (reserved, sign) = (self.estimate.output(facts), Sign::Neutral);
+        // A replica that was chosen is known.
+        let (trial, charge) = taken.unwrap_or_else(|| (false, Ledger::default().charge(now, cost)));
+        Lease { replica, route, reserved, sign, trial, charge, facts: Arc::clone(facts) }
     }
 
-    pub(super) fn find(&mut self, now: Instant, facts: &RequestFacts) -> Option<Found> {
+    /// The conversation that the request belongs to, and, where its prefix tells, which boundary of it is known.
+    pub(super) fn find(&self, now: Instant, facts: &RequestFacts) -> Option<(Option<usize>, Found)> {
         match &facts.identity {
-            Identity::Named(key) => self.conversations.find(now, *key),
-            Identity::Prefix { chain, follows_up: true } => self.conversations.find_longest(now, chain),
+            Identity::Named(key) => self.conversations.find(now, *key).map(|found| (None, found)),
+            Identity::Prefix { chain, follows_up: true } => {
+                self.conversations.find_longest(now, chain).map(|(at, found)| (Some(at), found))
+            }
             Identity::Prefix { .. } | Identity::None => None,
         }
     }
@@ -213,7 +233,7 @@ impl Dispatcher {
     }
 
     /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6).
-    fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
+    pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
         let bounds = self.bounds();
         let mean = self.replicas.mean_share();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+mod explain;
 mod judge;
 mod load;
 mod overload;
@@ -371,13 +372,4 @@ fn r5_a_retry_goes_elsewhere_keeps_its_place_and_comes_back_when_there_is_no_els
     let (id, lease) = dispatcher.take_woken().remove(0);
     assert_eq!(id, again);
     assert_ne!(lease.unwrap().replica, home);
-}
-
-#[test]
-fn late_ends_on_a_replica_that_is_gone_are_harmless() {
-    let mut dispatcher = fleet(Limits::default(), &[1]);
-    let lease = forward(dispatcher.arrive(ms(0), &ask(0)));
-    dispatcher.change(ms(1), ReplicaId(1), Change::Gone);
-    dispatcher.end(ms(2), lease, &Spent::default());
-    assert_eq!(dispatcher.observe(ms(2)), Observation { at: ms(2), ..Observation::default() });
 }

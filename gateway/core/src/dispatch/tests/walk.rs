@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::explain::{any_kind, arrive_as_explained};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ const CHANGES: [Change; 10] = [
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        6 => (0u64..30).prop_map(Op::Arrive),
+        6 => (0u64..100).prop_map(Op::Arrive),
         4 => (any::<usize>(), sign()).prop_map(|(at, sign)| Op::End(at, sign)),
         1 => any::<usize>().prop_map(Op::Prove),
         1 => (1u32..5).prop_map(Op::Slow),
@@ -70,7 +71,7 @@ impl Walk {
         let now = self.now;
         match *op {
             Op::Arrive(n) => {
-                let verdict = self.dispatcher.arrive(now, &ask(n));
+                let verdict = arrive_as_explained(&mut self.dispatcher, now, &any_kind(n));
                 self.take(n, verdict);
             }
             Op::End(at, sign) if !self.leases.is_empty() => {
@@ -82,7 +83,7 @@ impl Walk {
                 let (n, lease) = self.leases.swap_remove(at % self.leases.len());
                 let tried = [lease.replica];
                 self.dispatcher.end(now, lease, &Spent::default());
-                let verdict = self.dispatcher.retry(now, &ask(n), &tried, now);
+                let verdict = self.dispatcher.retry(now, &any_kind(n), &tried, now);
                 self.take(n, verdict);
             }
             Op::Prove(at) if !self.leases.is_empty() => {
@@ -169,11 +170,15 @@ impl Walk {
 }
 
 proptest! {
-    /// Counts are exact whatever happens, every ticket ends exactly once, and nobody waits while a replica has room.
+    /// Counts are exact whatever happens, every ticket ends exactly once, nobody waits while a replica has room, and
+    /// what becomes of each arrival is what was told of it just before.
     #[test]
-    fn q5_counts_are_exact_whatever_happens(ops in ops()) {
+    fn q5_e3_counts_are_exact_and_fates_as_told_whatever_happens(
+        ops in ops(),
+        policy in prop::sample::select(PolicyName::ALL.to_vec()),
+    ) {
         let limits = Limits { concurrency: 2, queue_requests: 8, ..Limits::default() };
-        let dispatcher = fleet(limits, &[1, 2]);
+        let dispatcher = fleet(limits, &[1, 2]).with_policy(policy, 1);
         let mut walk = Walk { dispatcher, now: ms(0), leases: Vec::new(), waiting: BTreeMap::new() };
         for op in &ops {
             walk.step(op);
@@ -182,4 +187,13 @@ proptest! {
         }
         walk.end();
     }
+}
+
+#[test]
+fn late_ends_on_a_replica_that_is_gone_are_harmless() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    let lease = forward(dispatcher.arrive(ms(0), &ask(0)));
+    dispatcher.change(ms(1), ReplicaId(1), Change::Gone);
+    dispatcher.end(ms(2), lease, &Spent::default());
+    assert_eq!(dispatcher.observe(ms(2)), Observation { at: ms(2), ..Observation::default() });
 }

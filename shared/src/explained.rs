@@ -93,6 +93,14 @@ pub enum Standing {
     NoRoom,
     /// It works on as many requests as it may (Q1).
     Full,
+    /// It answered a moment ago that it has no room, and is taken at its word.
+    Busy,
+    /// It is taken out because of how it answers (R5).
+    Ejected,
+    /// It was taken out, and takes one request to see whether it is well again.
+    OnTrial,
+    /// It joined a busy fleet a moment ago and has had its part for now (C-040).
+    SlowStart,
     /// A request could not connect to it; it takes none until its probe has looked.
     Suspect,
     /// Nothing listens there.
@@ -109,6 +117,10 @@ impl Standing {
             Self::OverLimit => "over_limit",
             Self::NoRoom => "no_room",
             Self::Full => "full",
+            Self::Busy => "busy",
+            Self::Ejected => "ejected",
+            Self::OnTrial => "on_trial",
+            Self::SlowStart => "slow_start",
             Self::Suspect => "suspect",
             Self::Refused => "refused",
             Self::NotReady => "not_ready",

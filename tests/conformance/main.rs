@@ -12,6 +12,8 @@ mod explain;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod keepalive;
+#[cfg(test)]
 mod leaving;
 #[cfg(test)]
 mod queue;

@@ -18,23 +18,27 @@ use tidegate_shared::time::{Duration, Instant};
 
 mod change;
 mod explain;
+mod judge;
 mod place;
 mod replicas;
 mod verdict;
 mod wait;
 
-pub use verdict::{Change, Lease, Rejection, Verdict};
+pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
 use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
+pub use crate::health::{Cause, Fault, Sign, Trust};
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
+use crate::retry::Budget;
 use crate::route::{LeastLoad, Policy, PolicyName, Turn};
+use judge::Judge;
 use place::Choice;
 use replicas::Replicas;
 
@@ -92,6 +96,10 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// Requests sent to replicas so far.
+    sent: u64,
+    judge: Judge,
+    budget: Budget,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
 }
@@ -115,6 +123,9 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            sent: 0,
+            judge: Judge::default(),
+            budget: Budget::default(),
             woken: Vec::new(),
             pressed: false,
         }
@@ -127,6 +138,7 @@ impl Dispatcher {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
+        self.budget.request(now);
         let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
         let entry = Entry::new(now, kept, self.promises.expected());
         self.admit(now, facts, &[], entry)
@@ -157,9 +169,12 @@ impl Dispatcher {
         self.estimate.learn(&lease.facts, spent);
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
-            replica.phase == Phase::Draining && replica.ledger.in_flight() == 0
+            let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
+            (replica.phase == Phase::Draining && replica.ledger.in_flight() == 0, why)
         });
-        self.pressed |= idle.unwrap_or(false);
+        let (idle, why) = idle.unwrap_or_default();
+        self.pressed |= idle;
+        self.judge(now, &lease, why);
         self.pump(now);
     }
 
@@ -183,6 +198,7 @@ impl Dispatcher {
     pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let was_ready = self.replicas.ready();
         self.apply(now, id, change);
+        self.keep_enough(now);
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
@@ -194,8 +210,11 @@ impl Dispatcher {
         self.on_deadline(now);
     }
 
-    /// Time passed: whoever has waited too long is refused.
+    /// Time passed: who was out long enough is tried again, and whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
+        if self.wake(now) {
+            self.pump(now);
+        }
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
@@ -210,9 +229,10 @@ impl Dispatcher {
         }
     }
 
-    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
+    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits and no replica is out.
     pub fn deadline(&self) -> Instant {
-        self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+        let patience = self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0);
+        patience.min(self.judge.wakes())
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be

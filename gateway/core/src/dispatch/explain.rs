@@ -111,16 +111,23 @@ impl Dispatcher {
         if !replica.is_open() {
             return match replica.phase {
                 Phase::Ready if replica.refused => Standing::Refused,
-                Phase::Ready => Standing::Suspect,
+                Phase::Ready if replica.suspect => Standing::Suspect,
+                Phase::Ready => Standing::Ejected,
                 _ => Standing::NotReady,
             };
         }
-        if !bounds.has_place(replica) {
+        if !replica.health.admits() {
+            Standing::OnTrial
+        } else if !bounds.has_place(replica) {
             Standing::Full
         } else if !bounds.fits(replica, ask) {
             Standing::NoRoom
+        } else if replica.health.is_full(ask.now) {
+            Standing::Busy
         } else if !bounds.is_under(replica, ask) {
             Standing::OverLimit
+        } else if !bounds.is_free(replica, ask) {
+            Standing::SlowStart
         } else {
             Standing::Free
         }

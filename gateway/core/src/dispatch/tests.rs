@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 mod explain;
+mod judge;
 mod load;
 mod overload;
 mod walk;
@@ -102,24 +103,6 @@ fn r3_new_weights_hold_for_the_next_ones() {
     assert_eq!(place(&mut dispatcher, 0), 50);
     dispatcher.change(ms(200), ReplicaId(2), Change::Capacity(Capacity::new(3)));
     assert_eq!(place(&mut dispatcher, 1000), 75);
-}
-
-#[test]
-fn c_040_a_new_replica_gets_its_share_and_no_flood() {
-    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
-    for n in 0..1000 {
-        let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
-        dispatcher.end(ms(n), lease, &Spent::default());
-    }
-    dispatcher.change(ms(1000), ReplicaId(3), Change::Starting(Capacity::ONE));
-    dispatcher.change(ms(1000), ReplicaId(3), Change::Ready);
-    let mut third = 0;
-    for n in 1000..1030 {
-        let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
-        third += u32::from(lease.replica == ReplicaId(3));
-        dispatcher.end(ms(n), lease, &Spent::default());
-    }
-    assert_eq!(third, 10);
 }
 
 #[test]

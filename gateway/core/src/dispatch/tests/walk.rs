@@ -10,11 +10,24 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Op {
     Arrive(u64),
-    End(usize),
+    End(usize, Sign),
+    Prove(usize),
     Abandon(usize),
     Fail(usize),
     Change(u32, usize),
+    Slow(u32),
+    Elsewhere(u64, u32),
     Pass(u64),
+}
+
+/// Mostly faults, so that replicas are taken out.
+fn sign() -> impl Strategy<Value = Sign> {
+    prop_oneof![
+        1 => Just(Sign::Neutral),
+        2 => Just(Sign::Well),
+        1 => Just(Sign::Busy(None)),
+        6 => Just(Sign::Fault(Fault::Status)),
+    ]
 }
 
 const CHANGES: [Change; 10] = [
@@ -33,7 +46,10 @@ const CHANGES: [Change; 10] = [
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         6 => (0u64..100).prop_map(Op::Arrive),
-        4 => any::<usize>().prop_map(Op::End),
+        4 => (any::<usize>(), sign()).prop_map(|(at, sign)| Op::End(at, sign)),
+        1 => any::<usize>().prop_map(Op::Prove),
+        1 => (1u32..5).prop_map(Op::Slow),
+        1 => (0u64..30, 1u32..5).prop_map(|(n, tried)| Op::Elsewhere(n, tried)),
         1 => any::<usize>().prop_map(Op::Abandon),
         1 => any::<usize>().prop_map(Op::Fail),
         2 => (1u32..5, 0..CHANGES.len()).prop_map(|(id, change)| Op::Change(id, change)),
@@ -58,8 +74,9 @@ impl Walk {
                 let verdict = arrive_as_explained(&mut self.dispatcher, now, &any_kind(n));
                 self.take(n, verdict);
             }
-            Op::End(at) if !self.leases.is_empty() => {
-                let (_, lease) = self.leases.swap_remove(at % self.leases.len());
+            Op::End(at, sign) if !self.leases.is_empty() => {
+                let (_, mut lease) = self.leases.swap_remove(at % self.leases.len());
+                lease.sign = sign;
                 self.dispatcher.end(now, lease, &Spent::default());
             }
             Op::Fail(at) if !self.leases.is_empty() => {
@@ -68,6 +85,21 @@ impl Walk {
                 self.dispatcher.end(now, lease, &Spent::default());
                 let verdict = self.dispatcher.retry(now, &any_kind(n), &tried, now);
                 self.take(n, verdict);
+            }
+            Op::Prove(at) if !self.leases.is_empty() => {
+                let at = at % self.leases.len();
+                self.dispatcher.proved(now, &mut self.leases[at].1);
+            }
+            Op::Slow(id) => {
+                self.dispatcher.too_slow(now, ReplicaId(id));
+            }
+            Op::Elsewhere(n, tried) => {
+                if let Elsewhere::Forward(lease) =
+                    self.dispatcher.elsewhere(now, &ask(n), &[ReplicaId(tried)])
+                {
+                    assert_ne!(lease.replica, ReplicaId(tried));
+                    self.leases.push((n, lease));
+                }
             }
             Op::Abandon(at) if !self.waiting.is_empty() => {
                 let ticket = *self.waiting.keys().nth(at % self.waiting.len()).unwrap();
@@ -85,7 +117,7 @@ impl Walk {
                 self.now = now + Duration::from_millis(passed);
                 self.dispatcher.on_deadline(self.now);
             }
-            Op::End(_) | Op::Fail(_) | Op::Abandon(_) => {}
+            Op::End(..) | Op::Prove(_) | Op::Fail(_) | Op::Abandon(_) => {}
         }
     }
 
@@ -119,6 +151,9 @@ impl Walk {
         let stuck = self.dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
         assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
         assert!(self.dispatcher.deadline() > self.now || seen.queued == 0);
+        let present = self.dispatcher.replicas.iter().filter(|known| known.is_present());
+        let (present, out): (Vec<_>, Vec<_>) = present.partition(|known| !known.health.is_out());
+        assert!(out.len() <= present.len(), "more than half are out");
     }
 
     /// Everybody leaves.

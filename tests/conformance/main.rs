@@ -8,6 +8,8 @@ mod admin;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod front;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod keepalive;
@@ -17,6 +19,8 @@ mod leaving;
 mod queue;
 #[cfg(test)]
 mod routing;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod sizes;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tidegate_tests::stub::Stub;
 use crate::CHAT;
 use crate::fleet::{Way, counts};
 
-const FLEETS: [usize; 5] = [2, 3, 5, 10, 32];
+const FLEETS: [u32; 5] = [2, 3, 5, 10, 32];
 
 /// Keys as people make them: numbers in sequence, addresses, and what looks like a UUID.
 const KINDS: [fn(usize) -> String; 3] = [
@@ -39,9 +39,9 @@ fn assert_even(counts: &[usize]) {
 fn c_095_a_hundred_thousand_keys_of_each_kind_are_hashed_evenly() {
     for replicas in FLEETS {
         let rank = |id| Rank { share: Share::default(), turn: Turn::default(), id: ReplicaId(id) };
-        let ranked: BTreeSet<Rank> = (1..=replicas as u32).map(rank).collect();
+        let ranked: BTreeSet<Rank> = (1..=replicas).map(rank).collect();
         for kind in KINDS {
-            let mut counts = vec![0; replicas];
+            let mut counts = vec![0; replicas as usize];
             for index in 0..100_000 {
                 let mut field = Field::new(&ranked, &|_| true);
                 field.key = Some(ConversationKey(named(kind(index).as_bytes()).0));
@@ -55,7 +55,7 @@ fn c_095_a_hundred_thousand_keys_of_each_kind_are_hashed_evenly() {
 
 #[tokio::test]
 async fn c_095_conversations_of_every_kind_of_name_are_placed_evenly() {
-    for replicas in FLEETS {
+    for replicas in FLEETS.map(|replicas| replicas as usize) {
         let mut stubs = Vec::new();
         for _ in 0..replicas {
             stubs.push(Stub::start().await);

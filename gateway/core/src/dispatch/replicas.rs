@@ -249,10 +249,24 @@ impl Replicas {
             same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
+        self.bound_turns();
         self.ranked.clear();
         self.open_load = 0;
         self.list.iter_mut().for_each(|replica| (replica.rank, replica.load) = (None, 0));
         (0..self.list.len()).for_each(|at| self.rerank(now, at));
+    }
+
+    /// Nobody is ahead of the last by more than one placement of its present size. A turn that was taken at another
+    /// size, in another unit above all, would else keep its replica from ever being next.
+    fn bound_turns(&mut self) {
+        let open = self.list.iter().filter(|replica| replica.is_open());
+        let Some(last) = open.map(|replica| replica.turn).min() else { return };
+        for at in 0..self.list.len() {
+            let Some(weight) = self.list.get(at).map(|replica| self.weight(replica)) else { continue };
+            if let Some(replica) = self.list.get_mut(at).filter(|replica| replica.is_open()) {
+                replica.turn = replica.turn.min(last.after(weight));
+            }
+        }
     }
 
     fn rerank(&mut self, now: Instant, at: usize) {

@@ -8,6 +8,8 @@ mod admin;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod explain;
+#[cfg(test)]
 mod front;
 #[cfg(test)]
 mod http;

@@ -87,8 +87,7 @@ pub fn is_encoded(headers: &HeaderMap) -> bool {
 /// 503: the bodies in memory take all that they may; some of it is free as soon as a request ends.
 pub fn no_memory(mut record: Record) -> Response<ResponseBody> {
     record.refused(Refusal::QueueBytes);
-    let text = "the gateway holds as many bytes of request bodies as it may; try again in 1 s";
-    refusal(record, &ApiError::refused(Refusal::QueueBytes, text), Duration::from_secs(1))
+    refusal(record, &ApiError::no_memory(), Duration::from_secs(1))
 }
 
 /// 500 after a panic, whose record is gone with it.

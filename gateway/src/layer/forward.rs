@@ -4,15 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
 use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::ResponseBody;
 use super::headers;
 use super::identify::Identified;
 use super::read::Share;
@@ -23,7 +22,7 @@ use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Held, Pool, Rejection};
 use crate::server::Core;
 use crate::telemetry::record::Record;
-use crate::upstream::{Carrier, UpstreamError};
+use crate::upstream::{Answer, Outgoing, UpstreamError};
 
 /// Attempts at one request, the first included.
 const ATTEMPTS: usize = 4;
@@ -59,17 +58,15 @@ pub async fn forward(
         };
         record.sent(held.endpoint().header(), held.route());
         let mut sends = 0;
-        let make = || {
-            sends += 1;
-            outgoing(&parts, &request, &target, held.endpoint())
-        };
+        let outgoing = outgoing(&parts, &request, &target, held.endpoint());
         let had_it = tries.sends_to(held.replica()) > 0;
-        let answer = core.upstream.send(held.endpoint(), core.gateway.limits.first_byte, had_it, make).await;
+        let first_byte = core.gateway.limits.first_byte;
+        let answer = core.upstream.send(held.endpoint(), first_byte, had_it, outgoing, &mut sends).await;
         (1..sends).for_each(|_| record.sent_again());
         match answer {
-            Ok((response, carrier)) => {
+            Ok((head, answer)) => {
                 drop(share);
-                return relay(core, response, (held, carrier), record);
+                return relay(core, head, (held, answer), record);
             }
             Err(UpstreamError::Local(why)) => {
                 record.trouble(&why);
@@ -182,27 +179,23 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 
-fn outgoing(
-    parts: &Parts,
-    identified: &Identified,
-    target: &Uri,
-    endpoint: &Endpoint,
-) -> Request<RequestBody> {
-    let mut request = Request::new(identified.body.clone());
-    *request.method_mut() = parts.method.clone();
-    *request.uri_mut() = target.clone();
-    *request.headers_mut() = parts.headers.clone();
-    request.headers_mut().insert(HOST, endpoint.host());
-    request
+fn outgoing<'a>(
+    parts: &'a Parts,
+    identified: &'a Identified,
+    target: &'a Uri,
+    endpoint: &'a Endpoint,
+) -> Outgoing<'a> {
+    let (method, headers) = (&parts.method, &parts.headers);
+    Outgoing { method, target, host: endpoint.host(), headers, body: &identified.body }
 }
 
 fn relay(
     core: &Core,
-    response: Response<Incoming>,
-    (held, carrier): (Held, Carrier),
+    head: Response<()>,
+    (held, answer): (Held, Answer),
     mut record: Record,
 ) -> Response<ResponseBody> {
-    let (mut parts, body) = response.into_parts();
+    let (mut parts, ()) = head.into_parts();
     headers::for_client(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     parts.version = http::Version::HTTP_11;
@@ -226,7 +219,7 @@ fn relay(
     parts.headers.insert(REPLICA, replica);
     parts.headers.insert(ROUTE, route);
     let limit = core.gateway.limits.between_bytes;
-    let exchange = Exchange::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
+    let exchange = Exchange::new(answer, kind, held, record, core.gateway.clock, limit);
     Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
 }
 

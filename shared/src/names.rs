@@ -12,6 +12,8 @@ pub mod header {
     pub const RETRY_AFTER_MS: &str = "retry-after-ms";
     /// How often a client has tried this request before; sent by the OpenAI SDKs.
     pub const RETRY_COUNT: &str = "x-stainless-retry-count";
+    /// Seconds of silence after which a client that waits for a stream wants a comment (Q3).
+    pub const KEEPALIVE: &str = "x-tidegate-keepalive";
     /// Headers that name a conversation, in order of precedence (R1).
     pub const CONVERSATION: [&str; 2] = ["x-conversation-id", "x-session-id"];
 }

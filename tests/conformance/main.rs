@@ -8,7 +8,11 @@ mod admin;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod explain;
+#[cfg(test)]
 mod http;
+#[cfg(test)]
+mod keepalive;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
@@ -17,8 +21,6 @@ mod queue;
 mod routing;
 #[cfg(test)]
 mod sizes;
-#[cfg(test)]
-mod spread;
 #[cfg(test)]
 mod streaming;
 #[cfg(test)]

@@ -101,8 +101,7 @@ impl Client {
         }
         let request = request.body(Full::new(body)).expect("a request");
         let response = within("an answer", self.exchange(request)).await;
-        let (parts, body) = response.into_parts();
-        Stream { status: parts.status.as_u16(), headers: parts.headers, body, ahead: BytesMut::new() }
+        Stream::from(response)
     }
 
     async fn exchange(self, request: Request<Full<Bytes>>) -> Response<Incoming> {
@@ -157,6 +156,13 @@ pub struct Stream {
     pub headers: HeaderMap,
     body: Incoming,
     ahead: BytesMut,
+}
+
+impl From<Response<Incoming>> for Stream {
+    fn from(response: Response<Incoming>) -> Self {
+        let (parts, body) = response.into_parts();
+        Self { status: parts.status.as_u16(), headers: parts.headers, body, ahead: BytesMut::new() }
+    }
 }
 
 impl Stream {

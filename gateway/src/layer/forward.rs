@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
@@ -30,7 +30,6 @@ const ATTEMPTS: usize = 4;
 const SENDS: usize = 2;
 /// What is said where this machine has no room for a connection.
 const NO_SOCKET: Rejection = Rejection { reason: Refusal::NoSocket, retry_after: Duration::from_secs(1) };
-const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
 pub async fn forward(
@@ -201,9 +200,7 @@ fn relay(
     parts.version = http::Version::HTTP_11;
     let kind = kind(&parts.headers);
     if kind == Kind::Events {
-        // A proxy in front of this one must not collect events either (C-011).
-        parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-        parts.headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+        respond::unbuffered(&mut parts.headers);
     }
     parts.extensions.clear();
     record.status(parts.status.as_u16());
@@ -230,8 +227,13 @@ fn answered_for(held: &Held, mut response: Response<ResponseBody>) -> Response<R
     response
 }
 
+/// Whether an answer is an event stream that can be read here.
+pub(super) fn is_event_stream(response: &Response<ResponseBody>) -> bool {
+    response.status() == StatusCode::OK && kind(response.headers()) == Kind::Events
+}
+
 fn kind(headers: &HeaderMap) -> Kind {
-    if headers.contains_key(CONTENT_ENCODING) {
+    if respond::is_encoded(headers) {
         return Kind::Opaque;
     }
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tidegate_gateway_core::config::Limits;
 use tidegate_gateway_core::dispatch::{Dispatcher, TicketId, Verdict};
 use tidegate_shared::demand::Observation;
+use tidegate_shared::explained::RouteDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
@@ -113,6 +114,18 @@ impl Pool {
             let verdict = state.dispatcher.retry(now, facts, tried, arrived);
             self.admission(state, verdict)
         })
+    }
+
+    /// What [`Pool::arrive`] would say to a request now, and why (E3). Sends nothing and changes nothing.
+    pub fn explain(&self, facts: &RequestFacts) -> RouteDecision {
+        let state = self.state.lock();
+        state.dispatcher.explain(self.clock.now(), facts)
+    }
+
+    /// What is wrong with a replica, for people, where something is known.
+    pub fn trouble(&self, id: ReplicaId) -> Option<String> {
+        let endpoint = self.state.lock().endpoints.get(&id).cloned();
+        endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
     }
 
     /// Something happened to a replica.

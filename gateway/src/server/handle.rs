@@ -23,7 +23,7 @@ use super::{Core, Stage};
 use crate::http1::head::BadHead;
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
-use crate::layer::{forward, identify, models, read, respond};
+use crate::layer::{forward, identify, keepalive, models, read, respond};
 use crate::openai::{ApiError, Operation};
 use crate::telemetry::meter;
 use crate::telemetry::record::Record;
@@ -110,7 +110,7 @@ pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response<
 
 /// Answers a request.
 pub(super) async fn handle(
-    core: &Core,
+    core: &Rc<Core>,
     client: IpAddr,
     request: Request<ClientBody>,
 ) -> Response<ResponseBody> {
@@ -195,12 +195,12 @@ fn model_name(path: &str) -> Option<String> {
 
 /// A request that a replica serves.
 async fn complete(
-    core: &Core,
+    core: &Rc<Core>,
     operation: Operation,
     request: Request<ClientBody>,
     mut record: Record,
 ) -> Response<ResponseBody> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let chunked = parts.version == Version::HTTP_11 && parts.headers.contains_key(TRANSFER_ENCODING);
     if chunked && parts.headers.contains_key(CONTENT_LENGTH) {
         let error = ApiError::bad_request("both content-length and transfer-encoding; only one is allowed");
@@ -227,7 +227,16 @@ async fn complete(
         Ok(identified) => {
             record.body(size, &identified.model, identified.stream);
             record.deployment(&identified.deployment.meter);
-            forward::forward(core, parts, identified, share, record).await
+            match keepalive::asked(&mut parts.headers, identified.stream) {
+                Ok(None) => forward::forward(core, parts, identified, share, record).await,
+                Ok(Some(every)) => {
+                    let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
+                    let answer =
+                        async move { forward::forward(&core, parts, identified, share, record).await };
+                    Box::pin(keepalive::keep(answer, every, clock, id)).await
+                }
+                Err(error) => respond::error(record, &error),
+            }
         }
         Err(error) => respond::error(record, &error),
     }

@@ -3,12 +3,14 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Incoming};
 use tidegate_shared::time::Instant;
 
 use crate::clock::Clock;
@@ -78,6 +80,27 @@ pub trait Source {
     /// # Errors
     /// The client left or broke the protocol.
     fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Self::Error>>;
+}
+
+/// As hyper reads it: over HTTP/2, or on the operator's side.
+impl Source for Incoming {
+    type Error = hyper::Error;
+
+    fn announced(&self) -> Option<u64> {
+        self.size_hint().exact()
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, hyper::Error>> {
+        while let Some(frame) = ready!(Pin::new(&mut *self).poll_frame(cx)) {
+            if let Ok(data) = frame?.into_data()
+                && !data.is_empty()
+            {
+                into.extend_from_slice(&data);
+                return Poll::Ready(Ok(data.len()));
+            }
+        }
+        Poll::Ready(Ok(0))
+    }
 }
 
 /// Why there is no body.
@@ -181,7 +204,6 @@ pub async fn discard<B: Source>(mut body: B) {
 mod tests {
     use std::convert::Infallible;
     use std::future::Future;
-    use std::pin::Pin;
 
     use tokio::time::{Sleep, sleep};
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use http::Request;
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::time::Instant;
 use tokio::io::AsyncWrite;
@@ -221,7 +221,7 @@ impl ClientBody {
     /// its answer. Over HTTP/1.1 the connection does that, when it has answered.
     pub fn discard(self) {
         if let Kind::Http2(body) = self.0 {
-            tokio::task::spawn_local(read::discard(Self::http2(body)));
+            tokio::task::spawn_local(read::discard(body));
         }
     }
 }
@@ -232,23 +232,14 @@ impl Source for ClientBody {
     fn announced(&self) -> Option<u64> {
         match &self.0 {
             Kind::Http1(link) => link.borrow().body.size_hint().exact(),
-            Kind::Http2(body) => body.size_hint().exact(),
+            Kind::Http2(body) => body.announced(),
         }
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, BodyError>> {
-        let body = match &mut self.0 {
-            Kind::Http1(link) => return link.borrow_mut().poll_body(cx, into),
-            Kind::Http2(body) => body,
-        };
-        while let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) {
-            if let Ok(data) = frame?.into_data()
-                && !data.is_empty()
-            {
-                into.extend_from_slice(&data);
-                return Poll::Ready(Ok(data.len()));
-            }
+        match &mut self.0 {
+            Kind::Http1(link) => link.borrow_mut().poll_body(cx, into),
+            Kind::Http2(body) => body.poll_more(cx, into).map_err(Into::into),
         }
-        Poll::Ready(Ok(0))
     }
 }

@@ -23,9 +23,8 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::task::LocalSet;
 use tower::ServiceBuilder;
 
 use link::Link;
@@ -138,7 +137,7 @@ pub fn spawn(gateway: Arc<Gateway>, core: usize, listener: std::net::TcpListener
         let runtime = match prepare(listener) {
             Ok((runtime, listener)) => {
                 let _ = report.send(Ok(()));
-                LocalSet::new().block_on(&runtime, serve(gateway, listener));
+                runtime.block_on(serve(gateway, listener));
                 runtime
             }
             Err(error) => return drop(report.send(Err(error))),
@@ -154,8 +153,9 @@ pub fn spawn(gateway: Arc<Gateway>, core: usize, listener: std::net::TcpListener
 /// Resolves when a core has ended.
 pub type Ended = oneshot::Receiver<()>;
 
-fn prepare(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+fn prepare(listener: std::net::TcpListener) -> io::Result<(LocalRuntime, TcpListener)> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let entered = runtime.enter();
     let listener = TcpListener::from_std(listener)?;
     drop(entered);

@@ -103,12 +103,17 @@ pub fn response(
 
 /// Appends the line before a chunk of `size` bytes.
 pub fn chunk_size(into: &mut Vec<u8>, size: usize) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
-    for at in (0..digits).rev() {
-        into.push(DIGITS.get((size >> (4 * at)) & 0xf).copied().unwrap_or(b'0'));
-    }
+    hex(into, size as u64, 1);
     into.extend_from_slice(b"\r\n");
+}
+
+/// Appends a number in hexadecimal, with at least so many digits.
+pub fn hex(into: &mut Vec<u8>, number: u64, least: u32) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(least);
+    for at in (0..digits).rev() {
+        into.push(DIGITS.get((number >> (4 * at)) as usize & 0xf).copied().unwrap_or(b'0'));
+    }
 }
 
 /// Appends a chunk.
@@ -125,7 +130,8 @@ fn line(into: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     into.extend_from_slice(b"\r\n");
 }
 
-fn decimal(into: &mut Vec<u8>, number: u64) {
+/// Appends a number in decimal.
+pub fn decimal(into: &mut Vec<u8>, number: u64) {
     let mut digits = [0; 20];
     let mut left = number;
     let mut at = digits.len();

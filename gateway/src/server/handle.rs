@@ -21,6 +21,7 @@ use tidegate_shared::names::header;
 use super::link::ClientBody;
 use super::{Core, Stage};
 use crate::http1::head::BadHead;
+use crate::http1::write;
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
@@ -269,7 +270,11 @@ impl RequestIds {
         }
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
-        HeaderValue::try_from(format!("req-{:016x}-{n:x}", self.prefix))
-            .unwrap_or(HeaderValue::from_static("req"))
+        let mut id = Vec::with_capacity(37);
+        id.extend_from_slice(b"req-");
+        write::hex(&mut id, self.prefix, 16);
+        id.push(b'-');
+        write::hex(&mut id, n, 1);
+        HeaderValue::from_maybe_shared(Bytes::from(id)).unwrap_or(HeaderValue::from_static("req"))
     }
 }

@@ -14,6 +14,8 @@ use super::body::Left;
 pub const HEAD_MAX: usize = 512 << 10;
 /// Most headers in one.
 const HEADERS_MAX: usize = 100;
+/// Room in the map for headers that are added on the way.
+const MORE: usize = 6;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.
 const TARGET_MAX: usize = 65_534;
 
@@ -85,14 +87,15 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
     let whole = Whole::new(bytes, length);
     let uri = Uri::from_maybe_shared(whole.slice(at, target.len()))
         .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
-    let headers = whole.headers(bytes, parsed.headers)?;
+    let (headers, marks) = whole.headers(bytes, parsed.headers)?;
     bytes.advance(length);
 
-    let body = request_body(&headers, version)?;
+    let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
     let mut message = Request::new(());
-    let expects = version == Version::HTTP_11
+    let expects = marks.expect
+        && version == Version::HTTP_11
         && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let keeps = keeps(&headers, version);
+    let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
     (*message.method_mut(), *message.uri_mut()) = (method, uri);
     (*message.version_mut(), *message.headers_mut()) = (version, headers);
     Ok(Some(Head { message, body, keeps, expects }))
@@ -124,7 +127,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
             continue;
         }
         let version = version(parsed.version);
-        let headers = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
+        let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
         bytes.advance(length);
         let body = response_body(&headers, status, version)?;
         // Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer
@@ -162,6 +165,14 @@ fn offset(bytes: &[u8], part: &[u8]) -> usize {
     (part.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize)
 }
 
+/// Which headers are there that say something of the message; saves looking for each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    connection: bool,
+    expect: bool,
+    framing: bool,
+}
+
 /// A head in memory of its own, of which the values of the headers are pieces.
 struct Whole(Bytes);
 
@@ -176,17 +187,24 @@ impl Whole {
     }
 
     /// `parsed` as a map; they are parts of `bytes`, whose start this is a copy of.
-    fn headers(&self, bytes: &[u8], parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, BadHead> {
-        let mut headers = HeaderMap::with_capacity(parsed.len());
+    fn headers(&self, bytes: &[u8], parsed: &[httparse::Header<'_>]) -> Result<(HeaderMap, Marks), BadHead> {
+        let mut marks = Marks::default();
+        let mut headers = HeaderMap::with_capacity(parsed.len() + MORE);
         for header in parsed {
             let name = HeaderName::from_bytes(header.name.as_bytes())
                 .map_err(|_| BadHead::Malformed("a header has no valid name"))?;
             let value = self.slice(offset(bytes, header.value), header.value.len());
             let value = HeaderValue::from_maybe_shared(value)
                 .map_err(|_| BadHead::Malformed("a header has no valid value"))?;
+            match name {
+                CONNECTION => marks.connection = true,
+                EXPECT => marks.expect = true,
+                CONTENT_LENGTH | TRANSFER_ENCODING => marks.framing = true,
+                _ => {}
+            }
             headers.try_append(name, value).map_err(|_| BadHead::TooLarge)?;
         }
-        Ok(headers)
+        Ok((headers, marks))
     }
 }
 

@@ -141,20 +141,11 @@ pub async fn whole<B: Source>(
             whole.reserve(whole.len().max(STEP));
         }
         let whole_by = began + SILENCE + Duration::from_secs(share.bytes / SLOWEST);
-        let silent_by = clock.now() + SILENCE;
-        let more = more(&mut body, &mut whole, clock, whole_by.min(silent_by)).await;
-        let read = match more {
-            Some(Ok(0)) => break,
-            Some(Ok(read)) => read as u64,
-            Some(Err(error)) => return Err(NoBody::Gone(error)),
-            None => {
-                let slow = if whole_by < silent_by {
-                    format!("the body comes at less than {SLOWEST} bytes per second")
-                } else {
-                    format!("no byte of the body came for {} s", SILENCE.as_secs())
-                };
-                return Err(NoBody::Refused(ApiError::request_too_slow(slow), body));
-            }
+        let read = match more(&mut body, &mut whole, clock, whole_by).await {
+            Ok(Ok(0)) => break,
+            Ok(Ok(read)) => read as u64,
+            Ok(Err(error)) => return Err(NoBody::Gone(error)),
+            Err(slow) => return Err(NoBody::Refused(ApiError::request_too_slow(slow), body)),
         };
         if share.bytes + read > limit {
             return Err(NoBody::Refused(ApiError::too_large(limit), body));
@@ -167,22 +158,33 @@ pub async fn whole<B: Source>(
     Ok((whole.freeze(), share))
 }
 
-/// More of a body, before the moment `by`; `None` when that has passed. What is there already costs no timer.
+/// More of a body, which must all be there at `whole_by`. What is there already costs no timer.
+///
+/// # Errors
+/// What is too slow about it.
 async fn more<B: Source>(
     body: &mut B,
     into: &mut BytesMut,
     clock: Clock,
-    by: Instant,
-) -> Option<Result<usize, B::Error>> {
+    whole_by: Instant,
+) -> Result<Result<usize, B::Error>, String> {
     let at_once = poll_fn(|cx| match body.poll_more(cx, into) {
         Poll::Ready(more) => Poll::Ready(Some(more)),
         Poll::Pending => Poll::Ready(None),
     });
     if let Some(more) = at_once.await {
-        return Some(more);
+        return Ok(more);
     }
+    let silent_by = clock.now() + SILENCE;
     let later = poll_fn(|cx| body.poll_more(cx, into));
-    Box::pin(tokio::time::timeout_at(clock.timer(by), later)).await.ok()
+    let later = Box::pin(tokio::time::timeout_at(clock.timer(whole_by.min(silent_by)), later));
+    later.await.map_err(|_| {
+        if whole_by < silent_by {
+            format!("the body comes at less than {SLOWEST} bytes per second")
+        } else {
+            format!("no byte of the body came for {} s", SILENCE.as_secs())
+        }
+    })
 }
 
 /// Reads what is left of a refused body and throws it away, within bounds.

@@ -89,18 +89,18 @@ pub enum Standing {
     Free,
     /// It is over its load limit: taken where nobody is under it, or by those at home there (R4).
     OverLimit,
+    /// It has just joined the others and has had twice its share: taken where nobody else is under the limit (C-040).
+    WarmingUp,
+    /// Its engine said a moment ago that it is full: taken where nobody else has room (C-032).
+    Busy,
     /// The request's tokens would take it over its load limit (Q1).
     NoRoom,
     /// It works on as many requests as it may (Q1).
     Full,
-    /// It answered a moment ago that it has no room, and is taken at its word.
-    Busy,
-    /// It is taken out because of how it answers (R5).
-    Ejected,
-    /// It was taken out, and takes one request to see whether it is well again.
+    /// It was taken out, and one request shows whether it can be trusted again (R5).
     OnTrial,
-    /// It joined a busy fleet a moment ago and has had its part for now (C-040).
-    SlowStart,
+    /// It is taken out for a while because of how it answered (R5).
+    Ejected,
     /// A request could not connect to it; it takes none until its probe has looked.
     Suspect,
     /// Nothing listens there.
@@ -115,12 +115,12 @@ impl Standing {
         match self {
             Self::Free => "free",
             Self::OverLimit => "over_limit",
+            Self::WarmingUp => "warming_up",
+            Self::Busy => "busy",
             Self::NoRoom => "no_room",
             Self::Full => "full",
-            Self::Busy => "busy",
-            Self::Ejected => "ejected",
             Self::OnTrial => "on_trial",
-            Self::SlowStart => "slow_start",
+            Self::Ejected => "ejected",
             Self::Suspect => "suspect",
             Self::Refused => "refused",
             Self::NotReady => "not_ready",

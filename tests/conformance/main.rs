@@ -10,6 +10,8 @@ mod errors;
 #[cfg(test)]
 mod explain;
 #[cfg(test)]
+mod front;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod keepalive;
@@ -19,6 +21,8 @@ mod leaving;
 mod queue;
 #[cfg(test)]
 mod routing;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod sizes;
 #[cfg(test)]

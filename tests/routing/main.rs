@@ -12,6 +12,8 @@ mod homes;
 #[cfg(test)]
 mod identity;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod killed;
 #[cfg(test)]
 mod prefixes;

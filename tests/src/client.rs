@@ -192,6 +192,11 @@ impl Stream {
         }
     }
 
+    /// Reads on until it ends, however it does.
+    pub async fn to_the_end(mut self) {
+        while let Ok(Some(_)) = self.bytes().await {}
+    }
+
     /// The next event with its empty line; `None` at the proper end of the stream.
     pub async fn event(&mut self) -> Option<String> {
         loop {

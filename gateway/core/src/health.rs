@@ -54,14 +54,14 @@ impl Fault {
         }
     }
 
-    /// What the replica did, for people: follows "the last one ".
+    /// What became of a request, for people: follows "the last one ".
     const fn told(self) -> &'static str {
         match self {
-            Self::Connect => "could not be connected to",
-            Self::Broken => "broke off before its answer",
-            Self::Silent => "sent no answer in time",
-            Self::Status => "was answered with an error of the server's",
-            Self::Midway => "failed in the middle of its answer",
+            Self::Connect => "found nobody to connect to",
+            Self::Broken => "was cut off before an answer",
+            Self::Silent => "got no answer in time",
+            Self::Status => "was answered with a 5xx status",
+            Self::Midway => "failed in the middle of the answer",
         }
     }
 }

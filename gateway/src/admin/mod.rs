@@ -31,7 +31,9 @@ use crate::server::Gateway;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
-use status::{DecisionStatus, DeploymentStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status};
+use status::{
+    DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status,
+};
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
@@ -96,6 +98,7 @@ impl Admin {
                 .as_ref()
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
+            ejected: EjectedStatus::new(known.trust, seen.at),
             why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
@@ -124,6 +127,7 @@ impl Admin {
             let name = |id| replica_name(watched.pool.name(), id);
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
             let view = watched.control.view();
+            let judged = watched.pool.judged();
             watched.meter.gauges(&Figures {
                 queued: seen.queued,
                 conversations,
@@ -131,6 +135,8 @@ impl Admin {
                 in_flight: seen.replicas.iter().map(|facts| (name(facts.id), facts.in_flight)).collect(),
                 phases: PHASES.map(|phase| (phase, u32::try_from(count(phase)).unwrap_or(u32::MAX))).to_vec(),
                 decisions: view.by_reason,
+                ejections: judged.ejections,
+                retries_refused: judged.retries_refused,
                 starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
             });
         }

@@ -99,8 +99,12 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
     Some(match candidate.standing {
         Standing::Free => return None,
         Standing::OverLimit => "over its load limit",
+        Standing::WarmingUp => "warming up: it joined a busy fleet and has had its part for now",
+        Standing::Busy => "busy: it said so a moment ago",
         Standing::NoRoom => "too full for its tokens",
         Standing::Full => "full",
+        Standing::OnTrial => "on trial: one request shows whether it is well",
+        Standing::Ejected => "taken out because of how it answered",
         Standing::Suspect => "not reachable just now",
         Standing::Refused => "not listening",
         Standing::NotReady => match candidate.phase {
@@ -114,7 +118,10 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
 }
 
 fn is_open(candidate: &Candidate) -> bool {
-    !matches!(candidate.standing, Standing::Suspect | Standing::Refused | Standing::NotReady)
+    !matches!(
+        candidate.standing,
+        Standing::Ejected | Standing::Suspect | Standing::Refused | Standing::NotReady
+    )
 }
 
 fn refused(reason: Refusal) -> &'static str {

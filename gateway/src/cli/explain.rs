@@ -165,9 +165,19 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
     let tint = match (replica.standing, replica.phase) {
         _ if chosen => Some(Tint::Green),
         (Standing::Free, _) => None,
-        (Standing::OverLimit | Standing::NoRoom | Standing::Full, _) => Some(Tint::Yellow),
+        (
+            Standing::OverLimit
+            | Standing::NoRoom
+            | Standing::Full
+            | Standing::Busy
+            | Standing::OnTrial
+            | Standing::WarmingUp,
+            _,
+        ) => Some(Tint::Yellow),
         (Standing::NotReady, Phase::Provisioning | Phase::Starting | Phase::Draining) => Some(Tint::Cyan),
-        (Standing::Suspect | Standing::Refused | Standing::NotReady, _) => Some(Tint::Red),
+        (Standing::Ejected | Standing::Suspect | Standing::Refused | Standing::NotReady, _) => {
+            Some(Tint::Red)
+        }
     };
     (text, tint)
 }

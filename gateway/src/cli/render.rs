@@ -8,7 +8,7 @@ use tidegate_shared::replica::Phase;
 
 use crate::admin::status::{DecisionStatus, DeploymentStatus, ReplicaStatus, Status};
 
-use super::grid::{Grid, age, counted, sentence};
+use super::grid::{Cell, Grid, age, counted, sentence};
 use super::style::{Style, Tint, clean};
 
 /// Decisions shown for each deployment.
@@ -38,6 +38,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
         text.push('\n');
         text.push_str(&replicas(&deployment.replicas, style));
         for replica in &deployment.replicas {
+            if let Some(ejected) = &replica.ejected {
+                let label = format!("{}: ", clean(&replica.id));
+                text.push_str(&sentence(&label, &ejected.sentence(), Some(Tint::Yellow), style));
+            }
             if let Some(why) = &replica.why {
                 let label = format!("{}: ", clean(&replica.id));
                 text.push_str(&sentence(&label, why, Some(Tint::Yellow), style));
@@ -59,10 +63,12 @@ fn size(deployment: &DeploymentStatus) -> String {
     };
     let provider = clean(provider);
     let ready = deployment.replicas.iter().filter(|replica| replica.phase == Phase::Ready).count();
+    let ejected = deployment.replicas.iter().filter(|replica| replica.ejected.is_some()).count();
+    let ejected = if ejected == 0 { String::new() } else { format!(", {ejected} of them ejected") };
     if min == max {
-        return format!("{provider}, fixed at {}; {ready} ready", counted(*max, "replica"));
+        return format!("{provider}, fixed at {}; {ready} ready{ejected}", counted(*max, "replica"));
     }
-    format!("{provider}, {mode}, {min} to {}; {ready} ready", counted(*max, "replica"))
+    format!("{provider}, {mode}, {min} to {}; {ready} ready{ejected}", counted(*max, "replica"))
 }
 
 fn load(deployment: &DeploymentStatus) -> String {
@@ -84,7 +90,7 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
     for replica in replicas {
         let mut row = vec![
             (clean(&replica.id), None),
-            (replica.phase.to_string(), tint(replica.phase)),
+            phase(replica),
             (age(replica.age_s), None),
             (replica.in_flight.to_string(), None),
             (replica.load_tokens.to_string(), None),
@@ -107,6 +113,14 @@ fn cache(replica: &ReplicaStatus) -> Option<String> {
     let engine = replica.engine.as_ref()?;
     let (used, capacity) = engine.kv_used.zip(engine.kv_capacity)?;
     Some(format!("{}%", used.saturating_mul(100).checked_div(capacity)?))
+}
+
+/// Its phase; or, where it is ready and not trusted, that.
+fn phase(replica: &ReplicaStatus) -> Cell {
+    match &replica.ejected {
+        Some(_) if replica.phase == Phase::Ready => ("ejected".to_owned(), Some(Tint::Red)),
+        _ => (replica.phase.to_string(), tint(replica.phase)),
+    }
 }
 
 const fn tint(phase: Phase) -> Option<Tint> {

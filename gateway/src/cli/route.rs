@@ -156,9 +156,7 @@ fn body(args: &RouteArgs) -> Result<Bytes, RouteError> {
 fn small(operation: Operation, model: &str, text: &str) -> Value {
     let turns = operation.prompt_shape() == PromptShape::Turns && operation != Operation::Responses;
     let prompt = if turns { json!([{"role": "user", "content": text}]) } else { Value::from(text) };
-    let mut body = json!({ "model": model });
-    body[operation.prompt_field()] = prompt;
-    body
+    json!({ "model": model, operation.prompt_field(): prompt })
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ fn begun(response: Response<ResponseBody>) -> State {
         (true, _) => State::Stream(body, SseScan::new()),
         (false, false) => State::Whole(body, BytesMut::new()),
         (false, true) => {
-            let error = Bytes::from(no_stream().body());
+            let error = no_stream().body();
             State::Whole(Box::new(ResponseBody::from(error)), BytesMut::new())
         }
     }

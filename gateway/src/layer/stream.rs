@@ -19,7 +19,7 @@ use tokio::time::Sleep;
 use super::relay::too_slow;
 use crate::clock::Clock;
 use crate::openai::{ApiError, SseScan, usage::Tail};
-use crate::pool::Held;
+use crate::pool::{Fault, Held, Sign};
 use crate::telemetry::record::Record;
 use crate::upstream::{Answer, chain};
 
@@ -48,6 +48,8 @@ pub(super) struct Exchange {
     inner: Answer,
     watch: Watch,
     held: Option<Held>,
+    /// The status says that the replica did what it was asked.
+    good: bool,
     record: Record,
     clock: Clock,
     between: Duration,
@@ -72,10 +74,11 @@ pub enum Kind {
 }
 
 impl Exchange {
-    /// Relays `inner`, whose place is `held`; `between` bounds the silence between two frames.
+    /// Relays `inner`, whose place is `held`; it is a `good` answer by its status. `between` bounds the silence between
+    /// two frames.
     pub(super) fn new(
         inner: Answer,
-        kind: Kind,
+        (kind, good): (Kind, bool),
         held: Held,
         mut record: Record,
         clock: Clock,
@@ -92,6 +95,7 @@ impl Exchange {
             inner,
             watch,
             held: Some(held),
+            good,
             record,
             clock,
             between,
@@ -140,6 +144,10 @@ impl Exchange {
             Watch::Json(tail) => tail.push(data),
             Watch::Opaque => {}
         }
+        let failed = || matches!(&self.watch, Watch::Events(scan) if scan.finish().failed);
+        if let Some(held) = self.held.as_mut().filter(|held| self.good && held.is_on_trial() && !failed()) {
+            held.proves();
+        }
         if self.inner.is_end_stream() {
             self.complete();
         }
@@ -164,8 +172,10 @@ impl Exchange {
             Watch::Opaque => (None, None),
         };
         self.record.usage(usage);
-        if let Some(failure) = failure {
-            self.blame(failure);
+        match (failure, &mut self.held) {
+            (Some(failure), _) => self.blame(failure),
+            (None, Some(held)) if self.good => held.note(Sign::Well),
+            (None, _) => {}
         }
         self.end(if failure.is_some() { Outcome::FailedMidway } else { Outcome::Complete });
         self.inner.give_back();
@@ -180,8 +190,8 @@ impl Exchange {
     }
 
     fn blame(&mut self, what: &str) {
-        if let Some(held) = &self.held {
-            held.endpoint().count_error();
+        if let Some(held) = &mut self.held {
+            held.blame(Fault::Midway, what);
         }
         self.record.trouble(what);
     }

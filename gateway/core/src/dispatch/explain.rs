@@ -127,7 +127,7 @@ impl Dispatcher {
         } else if !bounds.is_under(replica, ask) {
             Standing::OverLimit
         } else if !bounds.is_free(replica, ask) {
-            Standing::SlowStart
+            Standing::WarmingUp
         } else {
             Standing::Free
         }

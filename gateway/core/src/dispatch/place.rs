@@ -139,10 +139,10 @@ impl Dispatcher {
             chosen.slow_start.iter_mut().for_each(SlowStart::got);
             (chosen.health.send(), chosen.ledger.charge(now, cost))
         });
-        let reserved = self.estimate.output(facts);
+        let (reserved, sign) = (self.estimate.output(facts), Sign::Neutral);
         // A replica that was chosen is known.
         let (trial, charge) = taken.unwrap_or_else(|| (false, Ledger::default().charge(now, cost)));
-        Lease { replica, route, reserved, sign: Sign::Neutral, trial, charge, facts: Arc::clone(facts) }
+        Lease { replica, route, reserved, sign, trial, charge, facts: Arc::clone(facts) }
     }
 
     /// The conversation that the request belongs to, and, where its prefix tells, which boundary of it is known.

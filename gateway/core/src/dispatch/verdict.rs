@@ -30,6 +30,14 @@ pub struct Lease {
     pub(super) facts: Arc<RequestFacts>,
 }
 
+impl Lease {
+    /// Whether it is the one request by which its replica shows that it can be trusted again; if it begins to be answered
+    /// well, [`super::Dispatcher::proved`] says so at once.
+    pub fn is_on_trial(&self) -> bool {
+        self.trial
+    }
+}
+
 /// A refusal (Q2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection {

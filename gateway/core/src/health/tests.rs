@@ -31,7 +31,7 @@ fn r5_five_faults_in_a_row_take_a_replica_out_and_one_good_answer_begins_the_cou
     assert_eq!(note(&mut health, s(1), &[BAD, BAD, BAD, BAD, Sign::Well, BAD, BAD, BAD, BAD]), None);
     let why = note(&mut health, s(1), &[BAD]).expect("the fifth");
     assert_eq!(why, Cause { fault: Fault::Status, faults: 5, of: 5 });
-    let told = "5 requests in a row failed; the last one was answered with an error of the server's";
+    let told = "5 requests in a row failed; the last one was answered with a 5xx status";
     assert_eq!(why.to_string(), told);
 }
 
@@ -117,7 +117,7 @@ fn c_036_on_trial_it_gets_one_request_at_a_time_and_a_clients_mistake_proves_not
     assert!(health.send());
     let again = health.tried(s(6), Sign::Fault(Fault::Midway)).expect("out again");
     assert_eq!(again.1, Duration::from_secs(10));
-    assert_eq!(again.0.to_string(), "the request on trial failed in the middle of its answer");
+    assert_eq!(again.0.to_string(), "the request on trial failed in the middle of the answer");
     assert!(health.wake(s(16)) && health.send());
     assert_eq!(health.tried(s(17), Sign::Well), None);
     assert_eq!(health.trust(), Trust::Whole);

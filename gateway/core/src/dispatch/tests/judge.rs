@@ -1,6 +1,8 @@
 //! Replicas that fail, are busy, are slow or are new: who is taken out, who never, and who gets how much (R5, C-006,
 //! C-032, C-036, C-040, C-078).
 
+use tidegate_shared::explained::Standing;
+
 use super::*;
 use crate::health::PAUSE;
 
@@ -240,4 +242,28 @@ fn c_040_nobody_waits_beside_a_newcomer_that_has_room() {
     let woken: Vec<_> = dispatcher.take_woken().into_iter().map(|(ticket, _)| ticket).collect();
     assert_eq!(woken, line[..10], "as many as it has places, at once");
     assert_eq!((busy.len(), dispatcher.in_flight(ReplicaId(2))), (10, 10));
+}
+
+#[test]
+fn e3_who_is_out_on_trial_busy_or_warming_up_is_told() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1, 1]);
+    let standings = |dispatcher: &Dispatcher, now| {
+        let told = dispatcher.explain(now, &ask(1)).candidates;
+        told.iter().map(|candidate| candidate.standing).collect::<Vec<_>>()
+    };
+    run(&mut dispatcher, ms(0), 50, |id| if id == 2 { BAD } else { Sign::Well });
+    assert_eq!(standings(&dispatcher, ms(50)), [Standing::Free, Standing::Ejected, Standing::Free]);
+    let held: Vec<_> = (100..120).map(|n| forward(dispatcher.arrive(ms(50), &ask(n)))).collect();
+    let back = dispatcher.deadline();
+    dispatcher.on_deadline(back);
+    let mut leases = vec![forward(dispatcher.arrive(back, &ask(200)))];
+    assert_eq!(standings(&dispatcher, back), [Standing::Free, Standing::OnTrial, Standing::Free]);
+    leases.iter_mut().for_each(|lease| dispatcher.proved(back, lease));
+    leases.extend((201..203).map(|n| forward(dispatcher.arrive(back, &ask(n)))));
+    assert!(leases.iter().all(|lease| lease.replica == ReplicaId(2)), "the emptiest");
+    assert_eq!(standings(&dispatcher, back)[1], Standing::WarmingUp, "two of two are more than 2/3");
+    for lease in held.into_iter().filter(|lease| lease.replica == ReplicaId(1)) {
+        end(&mut dispatcher, back, lease, Sign::Busy(None));
+    }
+    assert_eq!(standings(&dispatcher, back)[0], Standing::Busy);
 }

@@ -282,6 +282,8 @@ impl Dispatcher {
             Identity::None => None,
         };
         field.mean = self.replicas.mean_share();
+        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+        field.one = self.replicas.mean_share_of(Tokens(cost));
         field
     }
 

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use tidegate_shared::decision::Refusal;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{EngineReport, Phase, ReplicaFacts};
@@ -29,6 +30,7 @@ use crate::conversation::Conversations;
 use crate::drain::Drain;
 use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
+use crate::inflow::Inflow;
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
@@ -39,6 +41,19 @@ use replicas::Replicas;
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
 const MORE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A request at the door.
+struct Entry<'a> {
+    facts: &'a Arc<RequestFacts>,
+    /// Replicas that failed it already.
+    tried: &'a [ReplicaId],
+    /// Since when it is known.
+    kept: Kept,
+    /// It came back when it was told to, or a replica failed it.
+    promised: bool,
+    /// When its client is gone.
+    start_by: Instant,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -52,6 +67,7 @@ pub struct Dispatcher {
     conversations: Conversations,
     queue: Queue,
     drain: Drain,
+    inflow: Inflow,
     promises: Promises,
     policy: Box<dyn Policy>,
     /// The latest turn served: a replica that was passed over for long does not catch up in one burst.
@@ -77,6 +93,7 @@ impl Dispatcher {
             startable,
             queue: Queue::default(),
             drain: Drain::default(),
+            inflow: Inflow::default(),
             promises: Promises::default(),
             policy: Box::new(LeastLoad),
             turn: Turn::default(),
@@ -92,11 +109,15 @@ impl Dispatcher {
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
         let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
-        self.admit(now, facts, &[], kept.unwrap_or(Kept::new(now)), kept.is_some())
+        if kept.is_none() {
+            self.inflow.came(now, facts.priority, self.drain.time_for(now, 1, 1));
+        }
+        let (kept, promised) = (kept.unwrap_or(Kept::new(now)), kept.is_some());
+        self.admit(now, Entry { facts, tried: &[], kept, promised, start_by: start_by(facts, now) })
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
-    /// that failed it, `arrived` is when it first came.
+    /// that failed it, `arrived` is when it first came, from which its client's deadline counts.
     pub fn retry(
         &mut self,
         now: Instant,
@@ -104,7 +125,8 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        self.admit(now, facts, tried, Kept::new(arrived), true)
+        let (kept, start_by) = (Kept::new(arrived), start_by(facts, arrived));
+        self.admit(now, Entry { facts, tried, kept, promised: true, start_by })
     }
 
     /// An answer turns out longer than was reserved for it (R8).
@@ -158,21 +180,22 @@ impl Dispatcher {
 
     /// Time passed: whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
+        self.turn_away_late(now);
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
                 break;
             }
             let before = self.queue.before(ticket);
-            let Some(waiter) = self.queue.leave(ticket) else { break };
-            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), before, reason);
-            self.woken.push((ticket, Err(rejection)));
+            self.turn_away(now, ticket, before, reason);
         }
     }
 
     /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
     pub fn deadline(&self) -> Instant {
-        self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+        let patience = self.queue.least_patient().map(|(since, _)| self.patience(since).0);
+        let deadline = self.queue.first_deadline().map(|(due, _)| due);
+        patience.into_iter().chain(deadline).min().unwrap_or(Instant::NEVER)
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -236,28 +259,28 @@ impl Dispatcher {
         self.queue.bytes()
     }
 
-    fn admit(
-        &mut self,
-        now: Instant,
-        facts: &Arc<RequestFacts>,
-        tried: &[ReplicaId],
-        kept: Kept,
-        promised: bool,
-    ) -> Verdict {
-        if let Some(lease) = self.take(now, facts, tried) {
+    fn admit(&mut self, now: Instant, entry: Entry<'_>) -> Verdict {
+        let Entry { facts, tried, kept, promised, start_by } = entry;
+        let late = start_by <= now;
+        if !late && let Some(lease) = self.take(now, facts, tried) {
             return Verdict::Forward(lease);
         }
-        if let Some(reason) = self.closed(now, facts, promised) {
-            return Verdict::Reject(self.refuse(now, facts, kept.arrived, self.queue.len(), reason));
+        let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, &entry) };
+        if let Some(reason) = closed {
+            let before = self.queue.ahead_of(facts.priority);
+            return Verdict::Reject(self.refuse(now, facts, kept.arrived, before, reason));
         }
+        self.make_room(now, facts);
         self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
         let extra = kept.away.min(MORE_PATIENCE);
-        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now, extra };
+        let (facts, tried) = (Arc::clone(facts), tried.to_vec());
+        let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
         Verdict::Wait(self.queue.enter(kept.arrived, waiter))
     }
 
-    /// Lets whoever may go leave the line, first come first.
+    /// Lets whoever may go leave the line, in order.
     fn pump(&mut self, now: Instant) {
+        self.turn_away_late(now);
         let mut last = None;
         while let Some((ticket, waiter)) = self.queue.next(last) {
             let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
@@ -272,6 +295,11 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// When the client of a request that was admitted at `from` is gone.
+fn start_by(facts: &RequestFacts, from: Instant) -> Instant {
+    facts.start_within.map_or(Instant::NEVER, |within| from + within)
 }
 
 #[cfg(test)]

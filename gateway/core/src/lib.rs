@@ -8,6 +8,7 @@ pub mod conversation;
 pub mod dispatch;
 pub mod drain;
 pub mod estimate;
+pub mod inflow;
 pub mod ledger;
 pub mod prefixes;
 pub mod promise;

@@ -44,7 +44,7 @@ pub async fn forward(
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     let pool = &request.deployment.pool;
-    let mut tries = Tries::default();
+    let (mut tries, arrived) = (Tries::default(), core.gateway.clock.now());
     let mut admission = pool.arrive(&request.facts);
     loop {
         let held = match place(core, admission, &mut record).await {
@@ -89,7 +89,7 @@ pub async fn forward(
                     return answered_for(&held, respond::error(record, &in_vain()));
                 }
                 drop(held);
-                admission = pool.retry(&request.facts, &tries.tried, record.arrived());
+                admission = pool.retry(&request.facts, &tries.tried, arrived);
             }
         }
     }
@@ -170,6 +170,12 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         Refusal::QueueFull | Refusal::QueueBytes => format!("the queue of model `{name}` is full"),
         Refusal::WouldWaitTooLong | Refusal::WaitedTooLong => {
             format!("every replica of model `{name}` is busy")
+        }
+        Refusal::PushedOut => {
+            format!("the queue of model `{name}` is full, and more urgent requests came")
+        }
+        Refusal::WouldMissDeadline | Refusal::MissedDeadline => {
+            format!("no replica of model `{name}` is free before the deadline of the request")
         }
         Refusal::ColdStartTooLong => format!("model `{name}` did not start in time"),
         Refusal::StartFailed => {

@@ -12,3 +12,4 @@ pub mod read;
 pub mod relay;
 pub mod respond;
 pub mod stream;
+pub mod urgency;

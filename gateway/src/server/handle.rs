@@ -210,6 +210,7 @@ async fn complete(
     let response = match identify::identify(operation, &parts.headers, body, &gateway.directory) {
         Ok(identified) => {
             record.body(size, &identified.model, identified.stream);
+            record.priority(identified.facts.priority);
             record.deployment(&identified.deployment.meter);
             forward::forward(core, parts, identified, share, record).await
         }

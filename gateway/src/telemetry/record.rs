@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderValue, Method};
 use serde::Serialize;
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::request::{Outcome, Route};
+use tidegate_shared::request::{Outcome, Priority, Route};
 use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
@@ -48,6 +48,7 @@ pub struct Record {
     operation: Option<Operation>,
     model: String,
     stream: bool,
+    priority: Priority,
     status: Option<u16>,
     replica: Option<HeaderValue>,
     route: Option<Route>,
@@ -88,6 +89,7 @@ impl Record {
             operation: None,
             model: String::new(),
             stream: false,
+            priority: Priority::default(),
             status: None,
             replica: None,
             route: None,
@@ -105,11 +107,6 @@ impl Record {
             relaying: false,
             quiet: false,
         }
-    }
-
-    /// When its head was read.
-    pub fn arrived(&self) -> Instant {
-        self.arrived
     }
 
     /// Its id, for the response.
@@ -132,6 +129,11 @@ impl Record {
         self.bytes_in = bytes as u64;
         self.model = cut(model);
         self.stream = stream;
+    }
+
+    /// It is as urgent as this.
+    pub fn priority(&mut self, priority: Priority) {
+        self.priority = priority;
     }
 
     /// It belongs to a deployment.
@@ -273,6 +275,7 @@ impl Record {
             path: &self.path,
             model: &self.model,
             stream: self.stream,
+            priority: Some(self.priority).filter(|priority| *priority != Priority::default()),
             status,
             replica: self.replica.as_ref().map(text),
             route: self.route,
@@ -304,6 +307,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     model: &'a str,
     stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<Priority>,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     replica: Option<&'a str>,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 mod load;
 mod overload;
+mod priority;
 mod walk;
 
-use tidegate_shared::decision::Refusal;
 use tidegate_shared::replica::Capacity;
-use tidegate_shared::request::{ConversationKey, Identity, Route};
+use tidegate_shared::request::{ConversationKey, Identity, Priority, Route};
 
 use super::*;
 

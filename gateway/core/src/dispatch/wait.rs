@@ -1,10 +1,10 @@
 //! How long a request would wait, who may wait at all, for how long, and what the others are told (Q1–Q3).
 
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::request::RequestFacts;
+use tidegate_shared::request::{Priority, RequestFacts};
 use tidegate_shared::time::{Duration, Instant};
 
-use super::{Dispatcher, Rejection};
+use super::{Dispatcher, Entry, Rejection, TicketId};
 
 /// Failed starts in a row from which waiters are told instead of held.
 const START_FAILURES_TOLD: u32 = 2;
@@ -19,22 +19,57 @@ fn whole_seconds(wait: Duration) -> Duration {
 
 impl Dispatcher {
     /// Why the line is closed to this request, if it is.
-    pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, promised: bool) -> Option<Refusal> {
+    pub(super) fn closed(&self, now: Instant, entry: &Entry<'_>) -> Option<Refusal> {
+        let facts = entry.facts;
         if self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::NoReplica);
         }
-        if self.queue.len() >= self.limits.queue_requests {
+        let room = self.queue.yielding_to(facts.priority);
+        if self.queue.len() - room.requests >= self.limits.queue_requests {
             return Some(Refusal::QueueFull);
         }
-        if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
+        if (self.queue.bytes() - room.bytes).saturating_add(facts.body_bytes) > self.limits.queue_bytes {
             return Some(Refusal::QueueBytes);
         }
-        if self.replicas.ready() == 0 || promised {
+        if entry.promised {
             return None;
         }
         let measured = |count, places| self.drain.time_for(now, count, places);
-        let wait = self.wait_behind(now, self.queue.len(), measured)?;
-        (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
+        let before = self.queue.ahead_of(facts.priority);
+        let wait = self.wait_behind(now, facts.priority, before, measured)?;
+        if self.replicas.ready() > 0 && wait > self.limits.headroom {
+            return Some(Refusal::WouldWaitTooLong);
+        }
+        (now + wait > entry.start_by).then_some(Refusal::WouldMissDeadline)
+    }
+
+    /// Makes the line short enough for one more request, which it is not closed to: the last of those that are less
+    /// urgent leave it (Q1). Each is told when to come back, and is not pushed out again when it does.
+    pub(super) fn make_room(&mut self, now: Instant, facts: &RequestFacts) {
+        while self.queue.len() >= self.limits.queue_requests
+            || self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes
+        {
+            let Some(ticket) = self.queue.first_to_yield(facts.priority) else { break };
+            // It counts itself, in the place of the newcomer who goes before it.
+            let before = self.queue.ahead_of(ticket.priority());
+            self.turn_away(now, ticket, before, Refusal::PushedOut);
+        }
+    }
+
+    /// Somebody leaves the line with a refusal.
+    pub(super) fn turn_away(&mut self, now: Instant, ticket: TicketId, before: u32, reason: Refusal) {
+        if let Some(waiter) = self.queue.leave(ticket) {
+            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), before, reason);
+            self.woken.push((ticket, Err(rejection)));
+        }
+    }
+
+    /// Turns away whose client is gone by now, so that nobody is sent to a replica after its deadline.
+    pub(super) fn turn_away_late(&mut self, now: Instant) {
+        while let Some((_, ticket)) = self.queue.first_deadline().filter(|(due, _)| *due <= now) {
+            let before = self.queue.before(ticket);
+            self.turn_away(now, ticket, before, Refusal::MissedDeadline);
+        }
     }
 
     /// Makes a refusal and the promise that goes with it. `before`: who stands before this request in the line.
@@ -52,9 +87,9 @@ impl Dispatcher {
         };
         let unknown =
             || self.expected_ready(now).first().copied().unwrap_or_default().max(self.limits.headroom);
-        let wait = self.wait_behind(now, before, drained).unwrap_or_else(unknown);
+        let wait = self.wait_behind(now, facts.priority, before, drained).unwrap_or_else(unknown);
         let retry_after = whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
-        self.promises.make(facts.fingerprint, arrived, now + retry_after);
+        self.promises.make(facts.fingerprint, facts.priority, arrived, now + retry_after);
         Rejection { reason, retry_after }
     }
 
@@ -72,17 +107,20 @@ impl Dispatcher {
         }
     }
 
-    /// How long until a request can start that stands behind `before` others of the line and behind everybody who was
-    /// told to come back; `None` while that cannot be known. `drained` tells how long until so many requests have ended
-    /// on so many places.
+    /// How long until a request can start that stands behind `before` others of the line, behind everybody as urgent who
+    /// was told to come back, and behind the more urgent ones that come meanwhile, as many as of late; `None` while that
+    /// cannot be known. `drained` tells how long until so many requests have ended on so many places.
     fn wait_behind(
         &self,
         now: Instant,
+        priority: Priority,
         before: u32,
         drained: impl Fn(u64, u64) -> Option<Duration>,
     ) -> Option<Duration> {
         let places = u64::from(self.limits.concurrency);
-        let mut left = u64::from(before) + u64::from(self.promises.expected()) + 1;
+        let above = self.inflow.above(now, priority);
+        let drained = |count, places| Some(above.stretch(drained(count, places)?, places));
+        let mut left = u64::from(before) + u64::from(self.promises.expected_before(priority)) + 1;
         let mut open = self.replicas.places();
         let mut passed = Duration::ZERO;
         for ready_in in self.expected_ready(now) {

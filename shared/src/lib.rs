@@ -7,6 +7,7 @@ pub mod decision;
 pub mod demand;
 pub mod id;
 pub mod names;
+pub mod policy;
 pub mod problem;
 pub mod replica;
 pub mod request;

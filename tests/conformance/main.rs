@@ -12,6 +12,8 @@ mod http;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
+mod policy;
+#[cfg(test)]
 mod priority;
 #[cfg(test)]
 mod queue;

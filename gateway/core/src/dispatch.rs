@@ -35,7 +35,7 @@ use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::route::{LeastLoad, Policy, Turn};
+use crate::route::{Policy, Turn, policy};
 use replicas::Replicas;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
@@ -89,13 +89,12 @@ impl Dispatcher {
             replicas: Replicas::new(limits.concurrency),
             prefixes: Prefixes::new(limits.conversations),
             estimate: Estimate::default(),
-            limits,
             startable,
             queue: Queue::default(),
             drain: Drain::default(),
             inflow: Inflow::default(),
             promises: Promises::default(),
-            policy: Box::new(LeastLoad),
+            policy: policy(limits.policy, 0),
             turn: Turn::default(),
             warm_since: now,
             cold_since: now,
@@ -103,7 +102,15 @@ impl Dispatcher {
             start_took: None,
             woken: Vec::new(),
             pressed: false,
+            limits,
         }
+    }
+
+    /// The same with random numbers that begin with `seed` (0 unless said), for the policies that draw. It is the driver
+    /// that knows a seed: gateways side by side must not draw alike, and a replay must.
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.policy = policy(self.limits.policy, seed);
+        self
     }
 
     /// A request arrived.

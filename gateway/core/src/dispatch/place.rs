@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::policy::PolicyName;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
@@ -75,6 +76,12 @@ impl Bounds<'_> {
     }
 }
 
+/// Whether a holder of the beginning of a prompt comes before the policy's pick (R6). `prefix` gathers by itself, and those
+/// that are there for comparison are left as they are.
+fn gathers(policy: PolicyName) -> bool {
+    matches!(policy, PolicyName::LeastLoad | PolicyName::TwoChoices)
+}
+
 impl Dispatcher {
     /// Finds a replica and takes a place there.
     pub(super) fn take(
@@ -143,7 +150,8 @@ impl Dispatcher {
                 (None, Identity::None) => Route::Any,
                 (None, _) => Route::Placed,
             };
-            let holder = if route == Route::Placed { self.holder(ask, facts) } else { None };
+            let gathers = route == Route::Placed && gathers(self.limits.policy);
+            let holder = if gathers { self.holder(ask, facts) } else { None };
             return Some((holder.or_else(|| self.pick(ask, facts, policy))?, route));
         };
         if bounds.is_under(home, ask) {

@@ -4,14 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: [PolicyName; 5] = [
-    PolicyName::LeastLoad,
-    PolicyName::TwoChoices,
-    PolicyName::Prefix,
-    PolicyName::RoundRobin,
-    PolicyName::Random,
-];
-
 fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
     let ids = (1..).map(ReplicaId);
     let rank = |(id, load): (ReplicaId, &u64)| Rank {
@@ -32,10 +24,10 @@ proptest! {
         let ranked = ranks(&loads);
         let may = |id: ReplicaId| !barred.contains(&id.0);
         let field = Field::new(&ranked, &may);
-        for name in ALL {
-            let (mut policy, mut twin) = (name.policy(seed), name.policy(seed));
+        for name in PolicyName::ALL {
+            let (mut one, mut twin) = (policy(name, seed), policy(name, seed));
             for _ in 0..5 {
-                let pick = policy.choose(&field);
+                let pick = one.choose(&field);
                 prop_assert_eq!(pick, twin.choose(&field), "{:?}", name);
                 match pick {
                     Some(id) => prop_assert!(field.iter().any(|rank| rank.id == id), "{:?}", name),
@@ -48,13 +40,13 @@ proptest! {
 
 #[test]
 fn r3_a_policy_uses_every_replica_of_an_idle_fleet_about_equally() {
-    for name in ALL {
-        let mut policy = name.policy(7);
+    for name in PolicyName::ALL {
+        let mut one = policy(name, 7);
         let mut counts = [0u32; 8];
         let mut ranked = ranks(&[0; 8]);
         for _ in 0..8000 {
             let field = Field::new(&ranked, &|_| true);
-            let id = policy.choose(&field).unwrap();
+            let id = one.choose(&field).unwrap();
             counts[id.0 as usize - 1] += 1;
             // The request is placed and ends at once: only its turn moves on.
             let old = *ranked.iter().find(|rank| rank.id == id).unwrap();
@@ -69,9 +61,9 @@ fn r3_a_policy_uses_every_replica_of_an_idle_fleet_about_equally() {
 fn r3_policies_that_look_at_load_avoid_the_loaded() {
     let ranked = ranks(&[900, 0, 900, 0]);
     let field = Field::new(&ranked, &|_| true);
-    let mut least = PolicyName::LeastLoad.policy(1);
+    let mut least = policy(PolicyName::LeastLoad, 1);
     assert_eq!(least.choose(&field), Some(ReplicaId(2)));
-    let mut two = PolicyName::TwoChoices.policy(1);
+    let mut two = policy(PolicyName::TwoChoices, 1);
     let loaded = (0..6000).filter(|_| matches!(two.choose(&field), Some(ReplicaId(1 | 3)))).count();
     assert!((800..1200).contains(&loaded), "only when both draws are loaded, one in six: {loaded}");
 }

@@ -108,7 +108,7 @@ pub enum Route {
     Placed,
     /// Served elsewhere this once; the home is unchanged (R4).
     Detour,
-    /// The home is gone; the conversation has a new one (R5).
+    /// The conversation has a new home: the old one is gone (R5), or the fleet has grown and little was lost (R2).
     Rehomed,
     /// No conversation; any replica will do.
     Any,

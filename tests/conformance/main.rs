@@ -8,6 +8,8 @@ mod admin;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod growth;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod leaving;

@@ -1,8 +1,9 @@
 //! Which replica is the home of which conversation (R1, R2, R7): a bounded table with least-recent-use eviction.
 //!
 //! Knows nothing of loads or phases: whether a home is still good is for `dispatch` to say. A conversation is found
-//! under its newest key and under the one before, so that a regenerated answer still finds it; it costs 32 bytes plus
-//! at most 2 × 10 bytes of index.
+//! under its newest key and under the one before, so that a regenerated answer still finds it; it costs 40 bytes plus
+//! at most 2 × 10 bytes of index. How often the fleet grew is counted here, since a conversation remembers during which
+//! growth it got its home.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ struct Slot {
     used_ms: u32,
     newer: u32,
     older: u32,
+    /// The growth during which it got its home.
+    settled: u32,
 }
 
 /// Where a conversation was found.
@@ -33,6 +36,29 @@ pub struct Found {
     pub home: ReplicaId,
     /// Found under its newest key; else the request forks off an earlier turn.
     newest: bool,
+    /// For how long nothing was heard of it.
+    idle: Duration,
+    settled: u32,
+    /// It has its home from before the last growth.
+    older: bool,
+}
+
+impl Found {
+    /// For how long nothing was heard of it.
+    pub fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// The growth during which it got its home.
+    pub fn settled(&self) -> u32 {
+        self.settled
+    }
+
+    /// Whether it may get another home while the one it has is well: not before the fleet has grown since it got that
+    /// one, and not where the request forks off it.
+    pub fn may_settle(&self) -> bool {
+        self.newest && self.older
+    }
 }
 
 /// Conversation → home.
@@ -48,6 +74,8 @@ pub struct Conversations {
     homes: BTreeMap<ReplicaId, u32>,
     max: u32,
     idle: Duration,
+    /// How often the fleet grew.
+    growth: u32,
 }
 
 impl Conversations {
@@ -63,7 +91,14 @@ impl Conversations {
             homes: BTreeMap::new(),
             max: max.clamp(1, NIL / 2),
             idle,
+            growth: 0,
         }
+    }
+
+    /// The fleet grew. Gives how often it did so far.
+    pub fn grew(&mut self) -> u32 {
+        self.growth = self.growth.saturating_add(1);
+        self.growth
     }
 
     /// Conversations remembered now.
@@ -90,7 +125,14 @@ impl Conversations {
             self.remove(slot);
             return None;
         }
-        Some(Found { slot, home: found.home, newest: entry.is_multiple_of(2) })
+        Some(Found {
+            slot,
+            home: found.home,
+            newest: entry.is_multiple_of(2),
+            idle: Duration::from_millis(u64::from(millis(now).wrapping_sub(found.used_ms))),
+            settled: found.settled,
+            older: found.settled < self.growth,
+        })
     }
 
     /// The conversation with the longest known prefix among `chain` (first boundary first).
@@ -111,7 +153,8 @@ impl Conversations {
         if self.count >= self.max && self.oldest != NIL {
             self.remove(self.oldest);
         }
-        let fresh = Slot { key: key.0, before: None, home, used_ms: millis(now), newer: NIL, older: NIL };
+        let (used_ms, settled) = (millis(now), self.growth);
+        let fresh = Slot { key: key.0, before: None, home, used_ms, newer: NIL, older: NIL, settled };
         let slot = match self.free.pop() {
             Some(slot) => {
                 if let Some(place) = self.slots.get_mut(slot as usize) {
@@ -162,6 +205,7 @@ impl Conversations {
     pub fn rehome(&mut self, now: Instant, found: Found, home: ReplicaId) -> Found {
         self.touch(now, found.slot);
         if let Some(slot) = self.slots.get_mut(found.slot as usize) {
+            slot.settled = self.growth;
             let old = std::mem::replace(&mut slot.home, home);
             self.leave(old);
             *self.homes.entry(home).or_default() += 1;

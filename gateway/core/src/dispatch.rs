@@ -20,6 +20,7 @@ use tidegate_shared::time::{Duration, Instant};
 mod change;
 mod place;
 mod replicas;
+mod settle;
 mod verdict;
 mod wait;
 
@@ -36,7 +37,8 @@ use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
 use crate::route::{Policy, Turn, policy};
-use replicas::Replicas;
+use replicas::{Replica, Replicas};
+use settle::Settling;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
@@ -79,6 +81,7 @@ pub struct Dispatcher {
     start_took: Option<Duration>,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
+    settling: Settling,
 }
 
 impl Dispatcher {
@@ -102,6 +105,7 @@ impl Dispatcher {
             start_took: None,
             woken: Vec::new(),
             pressed: false,
+            settling: Settling::new(now),
             limits,
         }
     }
@@ -173,7 +177,11 @@ impl Dispatcher {
     /// Something happened to a replica.
     pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let was_ready = self.replicas.ready();
+        let comes = self.replicas.get(id).is_some_and(Replica::is_on_its_way);
         self.apply(now, id, change);
+        if comes && self.replicas.get(id).is_some_and(Replica::is_open) {
+            self.grew(now, id, was_ready == 0);
+        }
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {

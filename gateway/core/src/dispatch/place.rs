@@ -16,7 +16,7 @@ use crate::conversation::Found;
 use crate::route::{Field, Policy, Rank};
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
-const BALANCE: u32 = 125;
+pub(super) const BALANCE: u32 = 125;
 /// Placements by which a holder may be ahead of its turn, so that sharing a beginning does not gather an idle fleet's
 /// conversations in one place (R6).
 const AHEAD: u128 = 1;
@@ -78,7 +78,7 @@ impl Bounds<'_> {
 
 /// Whether a holder of the beginning of a prompt comes before the policy's pick (R6). `prefix` gathers by itself, and those
 /// that are there for comparison are left as they are.
-fn gathers(policy: PolicyName) -> bool {
+pub(super) fn gathers(policy: PolicyName) -> bool {
     matches!(policy, PolicyName::LeastLoad | PolicyName::TwoChoices)
 }
 
@@ -94,6 +94,7 @@ impl Dispatcher {
         if self.replicas.ranked().is_empty() {
             return None;
         }
+        self.settle();
         let found = self.find(now, facts);
         let ask = self.ask_for(now, facts, tried);
         // Taken out for the while, since it is changed by what reads the rest. The stand-in has no size and costs nothing.
@@ -102,6 +103,10 @@ impl Dispatcher {
         self.policy = policy;
         let (replica, route) = choice?;
         self.remember(now, facts, found, replica, route);
+        let home = found.and_then(|found| self.replicas.get(found.home));
+        if route == Route::Rehomed && home.is_some_and(Replica::is_open) {
+            self.moved(now, facts);
+        }
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
@@ -154,6 +159,9 @@ impl Dispatcher {
             let holder = if gathers { self.holder(ask, facts) } else { None };
             return Some((holder.or_else(|| self.pick(ask, facts, policy))?, route));
         };
+        if let Some(newcomer) = found.and_then(|found| self.newcomer(ask, facts, found, home)) {
+            return Some((newcomer, Route::Rehomed));
+        }
         if bounds.is_under(home, ask) {
             return Some((home.id, Route::Home));
         }

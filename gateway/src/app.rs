@@ -17,6 +17,7 @@ use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
 use tidegate_scaler::provider::{Provider, ProviderError};
 use tidegate_shared::id::{DeploymentName, replica_name};
+use tidegate_shared::offer::Price;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
@@ -161,7 +162,7 @@ impl App {
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
-        let admin_side = Admin::new(clock, watched, Arc::clone(&gateway.budget), render);
+        let admin_side = Admin::new(Arc::clone(&gateway), watched, render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
@@ -334,6 +335,7 @@ fn spec(settings: &Settings, process: &Process) -> ProcessSpec {
         env: process.env.clone(),
         dir: Some(process.dir.clone()),
         capacity: process.capacity,
+        price: Price::FREE,
     }
 }
 

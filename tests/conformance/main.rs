@@ -7,10 +7,15 @@
 mod admin;
 #[cfg(test)]
 mod errors;
+mod explain;
+#[cfg(test)]
+mod front;
 #[cfg(test)]
 mod growth;
 #[cfg(test)]
 mod http;
+#[cfg(test)]
+mod keepalive;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
@@ -22,9 +27,9 @@ mod queue;
 #[cfg(test)]
 mod routing;
 #[cfg(test)]
-mod sizes;
+mod secrets;
 #[cfg(test)]
-mod spread;
+mod sizes;
 #[cfg(test)]
 mod streaming;
 #[cfg(test)]

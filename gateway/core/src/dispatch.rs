@@ -18,25 +18,31 @@ use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
 mod change;
+mod explain;
+mod judge;
 mod place;
 mod replicas;
 mod settle;
 mod verdict;
 mod wait;
 
-pub use verdict::{Change, Lease, Rejection, Verdict};
+pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
 use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
+pub use crate::health::{Cause, Fault, Sign, Trust};
 use crate::inflow::Inflow;
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::route::{Policy, Turn, policy};
+use crate::retry::Budget;
+use crate::route::{LeastLoad, Policy, PolicyName, Turn, policy};
+use judge::Judge;
+use place::Choice;
 use replicas::{Replica, Replicas};
 use settle::Settling;
 
@@ -44,17 +50,36 @@ use settle::Settling;
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
 const MORE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A request at the door.
-struct Entry<'a> {
-    facts: &'a Arc<RequestFacts>,
-    /// Replicas that failed it already.
-    tried: &'a [ReplicaId],
-    /// Since when it is known.
+/// How a request comes to the door.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// When it first came, and how long it stayed away since.
     kept: Kept,
-    /// It came back when it was told to, or a replica failed it.
+    /// It was here before, and was told to come back or failed by a replica.
     promised: bool,
-    /// When its client is gone.
+    /// Others as urgent who were told to come back and can be expected to.
+    told: u32,
+    /// When its client is gone; [`Instant::NEVER`] where it did not say.
     start_by: Instant,
+}
+
+impl Entry {
+    /// `kept`: the promise that it keeps by coming `now`, if any.
+    fn new(now: Instant, facts: &RequestFacts, kept: Option<Kept>, told: u32) -> Self {
+        let start_by = start_by(facts, now);
+        Self { kept: kept.unwrap_or(Kept::new(now)), promised: kept.is_some(), told, start_by }
+    }
+}
+
+/// What is to become of a request, before anything of it is done.
+#[derive(Debug)]
+enum Decision {
+    Take(Choice),
+    Refuse(Rejection),
+    /// It may wait so much longer than others.
+    Wait {
+        extra: Duration,
+    },
 }
 
 /// See the module.
@@ -79,6 +104,10 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// Requests sent to replicas so far.
+    sent: u64,
+    judge: Judge,
+    budget: Budget,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
     settling: Settling,
@@ -103,6 +132,9 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            sent: 0,
+            judge: Judge::default(),
+            budget: Budget::default(),
             woken: Vec::new(),
             pressed: false,
             settling: Settling::new(now),
@@ -110,21 +142,22 @@ impl Dispatcher {
         }
     }
 
-    /// The same with random numbers that begin with `seed` (0 unless said), for the policies that draw. It is the driver
-    /// that knows a seed: gateways side by side must not draw alike, and a replay must.
-    pub fn seeded(mut self, seed: u64) -> Self {
-        self.policy = policy(self.limits.policy, seed);
-        self
+    /// The same with this policy; `seed` (0 unless said) begins its random numbers, if it takes any. It is the driver that
+    /// knows a seed: gateways side by side must not draw alike, and a replay must.
+    pub fn with_policy(self, name: PolicyName, seed: u64) -> Self {
+        Self { policy: policy(name, seed), ..self }
     }
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
+        self.budget.request(now);
         let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
-        if kept.is_none() {
+        let entry = Entry::new(now, facts, kept, self.promises.expected_before(facts.priority));
+        let verdict = self.admit(now, facts, &[], entry);
+        if !entry.promised {
             self.inflow.came(now, facts.priority, self.drain.time_for(now, 1, 1));
         }
-        let (kept, promised) = (kept.unwrap_or(Kept::new(now)), kept.is_some());
-        self.admit(now, Entry { facts, tried: &[], kept, promised, start_by: start_by(facts, now) })
+        verdict
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
@@ -136,8 +169,9 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        let (kept, start_by) = (Kept::new(arrived), start_by(facts, arrived));
-        self.admit(now, Entry { facts, tried, kept, promised: true, start_by })
+        let (kept, told) = (Kept::new(arrived), self.promises.expected_before(facts.priority));
+        let start_by = start_by(facts, arrived);
+        self.admit(now, facts, tried, Entry { kept, promised: true, told, start_by })
     }
 
     /// An answer turns out longer than was reserved for it (R8).
@@ -152,9 +186,12 @@ impl Dispatcher {
         self.estimate.learn(&lease.facts, spent);
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
-            replica.phase == Phase::Draining && replica.ledger.in_flight() == 0
+            let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
+            (replica.phase == Phase::Draining && replica.ledger.in_flight() == 0, why)
         });
-        self.pressed |= idle.unwrap_or(false);
+        let (idle, why) = idle.unwrap_or_default();
+        self.pressed |= idle;
+        self.judge(now, &lease, why);
         self.pump(now);
     }
 
@@ -179,6 +216,7 @@ impl Dispatcher {
         let was_ready = self.replicas.ready();
         let comes = self.replicas.get(id).is_some_and(Replica::is_on_its_way);
         self.apply(now, id, change);
+        self.keep_enough(now);
         if comes && self.replicas.get(id).is_some_and(Replica::is_open) {
             self.grew(now, id, was_ready == 0);
         }
@@ -193,8 +231,11 @@ impl Dispatcher {
         self.on_deadline(now);
     }
 
-    /// Time passed: whoever has waited too long is refused.
+    /// Time passed: who was out long enough is tried again, and whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
+        if self.wake(now) {
+            self.pump(now);
+        }
         self.turn_away_late(now);
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
@@ -206,11 +247,11 @@ impl Dispatcher {
         }
     }
 
-    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
+    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits and no replica is out.
     pub fn deadline(&self) -> Instant {
-        let patience = self.queue.least_patient().map(|(since, _)| self.patience(since).0);
-        let deadline = self.queue.first_deadline().map(|(due, _)| due);
-        patience.into_iter().chain(deadline).min().unwrap_or(Instant::NEVER)
+        let patience = self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0);
+        let gone = self.queue.first_deadline().map_or(Instant::NEVER, |(due, _)| due);
+        patience.min(gone).min(self.judge.wakes())
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -274,23 +315,60 @@ impl Dispatcher {
         self.queue.bytes()
     }
 
-    fn admit(&mut self, now: Instant, entry: Entry<'_>) -> Verdict {
-        let Entry { facts, tried, kept, promised, start_by } = entry;
-        let late = start_by <= now;
-        if !late && let Some(lease) = self.take(now, facts, tried) {
-            return Verdict::Forward(lease);
+    /// The stages of a decision, in order. Changes nothing but the state of the policy that it is given, so that
+    /// `admit`, which goes on to do it, and `explain`, which only tells it, decide alike.
+    fn decide(
+        &self,
+        now: Instant,
+        facts: &RequestFacts,
+        tried: &[ReplicaId],
+        entry: Entry,
+        policy: &mut dyn Policy,
+    ) -> Decision {
+        let late = entry.start_by <= now;
+        if !late && let Some(choice) = self.place(now, facts, tried, policy) {
+            return Decision::Take(choice);
         }
-        let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, &entry) };
+        let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, facts, entry) };
         if let Some(reason) = closed {
             let before = self.queue.ahead_of(facts.priority);
-            return Verdict::Reject(self.refuse(now, facts, kept.arrived, before, reason));
+            let retry_after = self.retry_after(now, facts.priority, before, entry.told);
+            return Decision::Refuse(Rejection { reason, retry_after });
         }
-        self.make_room(now, facts);
-        self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
-        let extra = kept.away.min(MORE_PATIENCE);
-        let (facts, tried) = (Arc::clone(facts), tried.to_vec());
-        let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
-        Verdict::Wait(self.queue.enter(kept.arrived, waiter))
+        Decision::Wait { extra: entry.kept.away.min(MORE_PATIENCE) }
+    }
+
+    fn admit(
+        &mut self,
+        now: Instant,
+        facts: &Arc<RequestFacts>,
+        tried: &[ReplicaId],
+        entry: Entry,
+    ) -> Verdict {
+        match self.with_own_policy(|this, policy| this.decide(now, facts, tried, entry, policy)) {
+            Decision::Take(choice) => Verdict::Forward(self.commit(now, facts, choice)),
+            Decision::Refuse(rejection) => {
+                self.promise(now, facts, entry.kept.arrived, rejection);
+                Verdict::Reject(rejection)
+            }
+            Decision::Wait { extra } => {
+                self.make_room(now, facts);
+                self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
+                let (facts, tried) = (Arc::clone(facts), tried.to_vec());
+                let Entry { promised, start_by, .. } = entry;
+                let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
+                Verdict::Wait(self.queue.enter(entry.kept.arrived, waiter))
+            }
+        }
+    }
+
+    /// The policy is taken out for the while, since it is changed by what reads the rest. The stand-in has no size and
+    /// costs nothing.
+    fn with_own_policy<R>(&mut self, f: impl FnOnce(&Self, &mut dyn Policy) -> R) -> R {
+        let mut policy = std::mem::replace(&mut self.policy, Box::new(LeastLoad));
+        let result = f(self, policy.as_mut());
+        self.policy = policy;
+        result
     }
 
     /// Lets whoever may go leave the line, in order.
@@ -299,8 +377,9 @@ impl Dispatcher {
         let mut last = None;
         while let Some((ticket, waiter)) = self.queue.next(last) {
             let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
-            match self.take(now, &facts, &tried) {
-                Some(lease) => {
+            match self.with_own_policy(|this, policy| this.place(now, &facts, &tried, policy)) {
+                Some(choice) => {
+                    let lease = self.commit(now, &facts, choice);
                     self.queue.leave(ticket);
                     self.woken.push((ticket, Ok(lease)));
                 }

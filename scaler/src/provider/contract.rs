@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Offer;
 
 use super::{Instance, InstanceState, Provider, ProviderError};
 
@@ -48,10 +49,15 @@ pub(crate) async fn until(provider: &impl Provider, wanted: impl Fn(&[Instance])
     last
 }
 
-/// Starts the next replica and returns its id.
+/// The first offer.
+pub(crate) fn offer(provider: &impl Provider) -> Offer {
+    provider.offers().into_iter().next().expect("something to start a replica on")
+}
+
+/// Starts the next replica on the first offer and returns its id.
 pub(crate) async fn start(provider: &impl Provider) -> ReplicaId {
     let id = provider.next_id();
-    provider.start(id).await.unwrap();
+    provider.start(id, offer(provider)).await.unwrap();
     id
 }
 
@@ -78,8 +84,9 @@ async fn lives_and_stops(provider: &impl Provider) {
     assert_eq!(ids, [first, second], "a start is listed at once, in order of id");
     let both = until(provider, |list| up(list, 2)).await;
     assert_ne!(both[0].state, both[1].state, "two replicas, two addresses");
-    assert!(both.iter().all(|one| one.capacity == provider.capacity()));
-    let again = provider.start(first).await.unwrap_err();
+    let offer = offer(provider);
+    assert!(both.iter().all(|one| (one.capacity, one.price) == (offer.capacity, offer.price)));
+    let again = provider.start(first, offer).await.unwrap_err();
     assert!(matches!(again, ProviderError::Start { id, .. } if id == first), "{again}");
     assert_eq!(provider.list().await.unwrap(), both, "a refused start changes nothing");
     provider.stop(first).await.unwrap();
@@ -125,7 +132,7 @@ async fn shows_an_exit(provider: &impl Provider) {
 
 async fn refuses_what_cannot_start(provider: &impl Provider) {
     let id = provider.next_id();
-    let error = provider.start(id).await.unwrap_err();
+    let error = provider.start(id, offer(provider)).await.unwrap_err();
     assert!(
         matches!(&error, ProviderError::Start { id: of, why } if *of == id && !why.is_empty()),
         "{error}"

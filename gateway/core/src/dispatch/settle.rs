@@ -18,7 +18,7 @@ use tidegate_shared::request::RequestFacts;
 use tidegate_shared::time::{Duration, Instant};
 
 use super::Dispatcher;
-use super::place::{Ask, BALANCE, gathers};
+use super::place::{Ask, BALANCE};
 use super::replicas::Replica;
 use crate::conversation::Found;
 
@@ -87,7 +87,7 @@ impl Dispatcher {
         found: Found,
         home: &Replica,
     ) -> Option<ReplicaId> {
-        if self.settling.newcomers.is_empty() || !ask.tried.is_empty() || !gathers(self.limits.policy) {
+        if self.settling.newcomers.is_empty() || !ask.tried.is_empty() {
             return None;
         }
         let sheds = !self.bounds().is_under(home, ask);
@@ -105,7 +105,7 @@ impl Dispatcher {
         let good = known.filter(|newcomer| {
             // Afterwards the old home is still no emptier than the new one.
             let better = (homes(home) - 1) * weight(newcomer) >= (homes(newcomer) + 1) * weight(home);
-            let open = newcomer.id != home.id && newcomer.is_open() && self.bounds().is_under(newcomer, ask);
+            let open = newcomer.id != home.id && newcomer.is_open() && self.bounds().is_free(newcomer, ask);
             open && better && self.is_short(newcomer.id, &sums)
         });
         // The emptiest by size: a/w < b/v where a·v < b·w.

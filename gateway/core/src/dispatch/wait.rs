@@ -19,8 +19,7 @@ fn whole_seconds(wait: Duration) -> Duration {
 
 impl Dispatcher {
     /// Why the line is closed to this request, if it is.
-    pub(super) fn closed(&self, now: Instant, entry: &Entry<'_>) -> Option<Refusal> {
-        let facts = entry.facts;
+    pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, entry: Entry) -> Option<Refusal> {
         if self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::NoReplica);
         }
@@ -34,9 +33,8 @@ impl Dispatcher {
         if entry.promised {
             return None;
         }
-        let measured = |count, places| self.drain.time_for(now, count, places);
         let before = self.queue.ahead_of(facts.priority);
-        let wait = self.wait_behind(now, facts.priority, before, measured)?;
+        let wait = self.measured_wait(now, facts.priority, before, entry.told)?;
         if self.replicas.ready() > 0 && wait > self.limits.headroom {
             return Some(Refusal::WouldWaitTooLong);
         }
@@ -59,7 +57,10 @@ impl Dispatcher {
     /// Somebody leaves the line with a refusal.
     pub(super) fn turn_away(&mut self, now: Instant, ticket: TicketId, before: u32, reason: Refusal) {
         if let Some(waiter) = self.queue.leave(ticket) {
-            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), before, reason);
+            let told = self.promises.expected_before(ticket.priority());
+            let retry_after = self.retry_after(now, ticket.priority(), before, told);
+            let rejection = Rejection { reason, retry_after };
+            self.promise(now, &waiter.facts, ticket.arrived(), rejection);
             self.woken.push((ticket, Err(rejection)));
         }
     }
@@ -72,25 +73,39 @@ impl Dispatcher {
         }
     }
 
-    /// Makes a refusal and the promise that goes with it. `before`: who stands before this request in the line.
-    pub(super) fn refuse(
-        &mut self,
+    /// How long until a request can start that stands behind `before` others of the line and `told` who were told to
+    /// come back, by the measured drain; `None` while too little was measured.
+    pub(super) fn measured_wait(
+        &self,
         now: Instant,
-        facts: &RequestFacts,
-        arrived: Instant,
+        priority: Priority,
         before: u32,
-        reason: Refusal,
-    ) -> Rejection {
+        told: u32,
+    ) -> Option<Duration> {
+        self.wait_behind(now, priority, before, told, |count, places| self.drain.time_for(now, count, places))
+    }
+
+    /// What a client is told that is refused behind `before` others of the line and `told` who were told to come back.
+    pub(super) fn retry_after(&self, now: Instant, priority: Priority, before: u32, told: u32) -> Duration {
         let drained = |count, places| {
             let measured = self.drain.time_for(now, count, places);
             measured.or_else(|| self.drain.guess_for(now, count, places))
         };
         let unknown =
             || self.expected_ready(now).first().copied().unwrap_or_default().max(self.limits.headroom);
-        let wait = self.wait_behind(now, facts.priority, before, drained).unwrap_or_else(unknown);
-        let retry_after = whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
-        self.promises.make(facts.fingerprint, facts.priority, arrived, now + retry_after);
-        Rejection { reason, retry_after }
+        let wait = self.wait_behind(now, priority, before, told, drained).unwrap_or_else(unknown);
+        whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1)
+    }
+
+    /// A refusal is a promise to whoever first came at `arrived`.
+    pub(super) fn promise(
+        &mut self,
+        now: Instant,
+        facts: &RequestFacts,
+        arrived: Instant,
+        rejection: Rejection,
+    ) {
+        self.promises.make(facts.fingerprint, facts.priority, arrived, now + rejection.retry_after);
     }
 
     /// Until when somebody whose limit counts from `since` may wait, and what he is told then.
@@ -107,20 +122,21 @@ impl Dispatcher {
         }
     }
 
-    /// How long until a request can start that stands behind `before` others of the line, behind everybody as urgent who
-    /// was told to come back, and behind the more urgent ones that come meanwhile, as many as of late; `None` while that
-    /// cannot be known. `drained` tells how long until so many requests have ended on so many places.
+    /// How long until a request can start that stands behind `before` others of the line, `told` who were told to come
+    /// back, and the more urgent ones that come meanwhile, as many as of late; `None` while that cannot be known.
+    /// `drained` tells how long until so many requests have ended on so many places.
     fn wait_behind(
         &self,
         now: Instant,
         priority: Priority,
         before: u32,
+        told: u32,
         drained: impl Fn(u64, u64) -> Option<Duration>,
     ) -> Option<Duration> {
         let places = u64::from(self.limits.concurrency);
         let above = self.inflow.above(now, priority);
         let drained = |count, places| Some(above.stretch(drained(count, places)?, places));
-        let mut left = u64::from(before) + u64::from(self.promises.expected_before(priority)) + 1;
+        let mut left = u64::from(before) + u64::from(told) + 1;
         let mut open = self.replicas.places();
         let mut passed = Duration::ZERO;
         for ready_in in self.expected_ready(now) {

@@ -25,10 +25,13 @@ proptest! {
         let may = |id: ReplicaId| !barred.contains(&id.0);
         let field = Field::new(&ranked, &may);
         for name in PolicyName::ALL {
-            let (mut one, mut twin) = (policy(name, seed), policy(name, seed));
+            let (mut one, mut again) = (policy(name, seed), policy(name, seed));
+            prop_assert_eq!(one.name(), name);
             for _ in 0..5 {
+                let told = one.twin().choose(&field);
                 let pick = one.choose(&field);
-                prop_assert_eq!(pick, twin.choose(&field), "{:?}", name);
+                prop_assert_eq!(told, pick, "E3: {:?}", name);
+                prop_assert_eq!(pick, again.choose(&field), "{:?}", name);
                 match pick {
                     Some(id) => prop_assert!(field.iter().any(|rank| rank.id == id), "{:?}", name),
                     None => prop_assert!(field.first().is_none(), "{:?}", name),

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::policy::PolicyName;
+pub use tidegate_shared::policy::PolicyName;
 use tidegate_shared::request::{ConversationKey, Tokens};
 
 pub use least_load::LeastLoad;
@@ -47,6 +47,12 @@ impl Share {
     /// `load` on a replica of `weight`.
     pub fn of(load: Tokens, weight: u64) -> Self {
         Self((u128::from(load.0) << 32) / u128::from(weight.max(1)))
+    }
+
+    /// In percent of `other`, rounded down; `None` where that is nothing.
+    pub fn percent_of(self, other: Self) -> Option<u32> {
+        let percent = self.0.saturating_mul(100).checked_div(other.0)?;
+        Some(u32::try_from(percent).unwrap_or(u32::MAX))
     }
 
     /// Whether it is at most `percent` of `other`.
@@ -102,6 +108,12 @@ impl<'a> Field<'a> {
 /// A placement policy (R3). Contract, held by one suite for all: picks from the field only; picks `None` only from an
 /// empty field; the same inputs give the same picks.
 pub trait Policy: fmt::Debug + Send {
+    /// Which one it is.
+    fn name(&self) -> PolicyName;
+
+    /// The same policy in the same state: what it chooses next, this one would have chosen.
+    fn twin(&self) -> Box<dyn Policy>;
+
     /// The replica to take.
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId>;
 }

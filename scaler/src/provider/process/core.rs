@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tokio::sync::watch;
 use tracing::warn;
@@ -24,6 +25,7 @@ pub(super) struct Core {
     pub(super) deployment: DeploymentName,
     pub(super) folder: Folder,
     pub(super) marks: Marks,
+    price: Price,
     fleet: Mutex<Fleet>,
     version: watch::Sender<u64>,
     listed: AtomicU64,
@@ -45,9 +47,16 @@ struct Replica {
 }
 
 impl Core {
-    pub(super) fn new(deployment: DeploymentName, folder: Folder, marks: Marks, next: ReplicaId) -> Self {
+    pub(super) fn new(
+        deployment: DeploymentName,
+        folder: Folder,
+        marks: Marks,
+        next: ReplicaId,
+        price: Price,
+    ) -> Self {
         let fleet = Mutex::new(Fleet { next, replicas: BTreeMap::new() });
-        Self { deployment, folder, marks, fleet, version: watch::Sender::new(1), listed: AtomicU64::new(0) }
+        let (version, listed) = (watch::Sender::new(1), AtomicU64::new(0));
+        Self { deployment, folder, marks, price, fleet, version, listed }
     }
 
     fn fleet(&self) -> MutexGuard<'_, Fleet> {
@@ -94,7 +103,7 @@ impl Core {
         let shown = |replica: &Replica| replica.stopping.as_ref().unwrap_or(&replica.state).clone();
         let instance = |(id, replica): (&ReplicaId, &Replica)| {
             let capacity: Capacity = replica.record.capacity;
-            Instance { id: *id, capacity, state: shown(replica) }
+            Instance { id: *id, capacity, price: self.price, state: shown(replica) }
         };
         fleet.replicas.iter().map(instance).collect()
     }

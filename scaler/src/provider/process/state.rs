@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::Price;
 
 use super::adopt::adopt;
 use super::core::Core;
@@ -85,7 +86,7 @@ impl StateDir {
         {
             let (_claim, folder, marks) = self.claim(&name).map_err(io::Error::other)?;
             let next = folder.next_id()?;
-            let core = Core::new(name, folder, marks, next);
+            let core = Core::new(name, folder, marks, next, Price::FREE);
             ended.extend(adopt(&core, None).await?.over.into_iter().map(|id| core.name(id)));
         }
         Ok(ended)

@@ -7,11 +7,14 @@
 mod admin;
 #[cfg(test)]
 mod errors;
+#[cfg(test)]
 mod explain;
 #[cfg(test)]
 mod front;
 #[cfg(test)]
 mod growth;
+#[cfg(test)]
+mod health;
 #[cfg(test)]
 mod http;
 #[cfg(test)]

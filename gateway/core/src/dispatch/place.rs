@@ -306,6 +306,8 @@ impl Dispatcher {
         };
         field.mean = self.replicas.mean_share();
         field.members = Some(self.replicas.members());
+        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+        field.one = self.replicas.mean_share_of(Tokens(cost));
         field
     }
 

@@ -272,6 +272,12 @@ impl Replicas {
         Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }
 
+    /// How full `tokens` make an open one of mean size.
+    pub(super) fn mean_share_of(&self, tokens: Tokens) -> Share {
+        let load = tokens.0.saturating_mul(u64::from(self.open.max(1)));
+        Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
+    }
+
     fn position(&self, id: ReplicaId) -> Result<usize, usize> {
         self.list.binary_search_by_key(&id, |replica| replica.id)
     }

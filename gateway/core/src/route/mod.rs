@@ -56,6 +56,11 @@ impl Share {
         Some(u32::try_from(percent).unwrap_or(u32::MAX))
     }
 
+    /// What of it is beyond `count` times `other`; nothing where that is less.
+    pub fn beyond(self, count: u32, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0.saturating_mul(u128::from(count))))
+    }
+
     /// Whether it is at most `percent` of `other`.
     pub fn within(self, percent: u32, other: Self) -> bool {
         self.0.saturating_mul(100) <= other.0.saturating_mul(u128::from(percent))
@@ -106,6 +111,8 @@ pub struct Field<'a> {
     pub mean: Share,
     /// The same replicas, and those without a free place, by number.
     pub members: Option<Members<'a>>,
+    /// How full a request like this one makes a replica of mean size.
+    pub one: Share,
 }
 
 impl fmt::Debug for Field<'_> {
@@ -129,7 +136,7 @@ impl Members<'_> {
 impl<'a> Field<'a> {
     /// Those of `ranked` that `may` allows.
     pub fn new(ranked: &'a BTreeSet<Rank>, may: &'a dyn Fn(ReplicaId) -> bool) -> Self {
-        Self { ranked, may, key: None, mean: Share::default(), members: None }
+        Self { ranked, may, key: None, mean: Share::default(), one: Share::default(), members: None }
     }
 
     /// The least loaded.

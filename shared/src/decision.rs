@@ -19,6 +19,12 @@ pub enum Refusal {
     WouldWaitTooLong,
     /// It waited as long as the headroom allows.
     WaitedTooLong,
+    /// The queue is full, and a request of higher priority took its place.
+    PushedOut,
+    /// The measured drain rate says that it would not start before its client's deadline.
+    WouldMissDeadline,
+    /// It did not start before its client's deadline.
+    MissedDeadline,
     /// No replica became ready within the cold-start limit.
     ColdStartTooLong,
     /// The last start of a replica failed, and no other is on its way.
@@ -37,6 +43,9 @@ impl Refusal {
             Self::QueueBytes => "queue_bytes",
             Self::WouldWaitTooLong => "would_wait_too_long",
             Self::WaitedTooLong => "waited_too_long",
+            Self::PushedOut => "pushed_out",
+            Self::WouldMissDeadline => "would_miss_deadline",
+            Self::MissedDeadline => "missed_deadline",
             Self::ColdStartTooLong => "cold_start_too_long",
             Self::StartFailed => "start_failed",
             Self::NoReplica => "no_replica",

@@ -11,6 +11,7 @@ use tidegate_gateway_core::config::{Limits, usual_concurrency};
 use tidegate_scaler_core::config::{MAX_REPLICAS, Mode, Sizing, Task};
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::header;
+use tidegate_shared::policy::PolicyName;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
 
@@ -31,6 +32,16 @@ const MOST_HEADERS: usize = 16;
 
 const TASKS: [(&str, Task); 4] =
     [("chat", Task::Chat), ("embeddings", Task::Embeddings), ("image", Task::Image), ("video", Task::Video)];
+const POLICIES: [(&str, PolicyName); 5] = {
+    let [least, two, prefix, round, random] = PolicyName::ALL;
+    [
+        (least.as_str(), least),
+        (two.as_str(), two),
+        (prefix.as_str(), prefix),
+        (round.as_str(), round),
+        (random.as_str(), random),
+    ]
+};
 const MODES: [(&str, Mode); 2] = [("flex", Mode::Flex), ("active", Mode::Active)];
 
 /// The settings that make no sense where the fleet is fixed.
@@ -79,6 +90,7 @@ fn limits(table: &mut Table<'_, '_>, target: u32) -> (Limits, Vec<HeaderName>) {
     let limits = Limits {
         concurrency: table.or("concurrency_limit", usual.concurrency, value::integer(1..=1_000_000)),
         load_percent: table.or("load_limit", usual.load_percent, value::integer(1..=100)),
+        policy: table.or("policy", usual.policy, value::choice(&POLICIES)),
         queue_requests: queue.or("requests", usual.queue_requests, value::integer(0..=1_000_000)),
         queue_bytes: queue.or("bytes", usual.queue_bytes, value::size(0..=TEBI)),
         headroom: queue.or("headroom", usual.headroom, value::duration(Duration::ZERO..=DAY)),

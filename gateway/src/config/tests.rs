@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use tidegate_shared::policy::PolicyName;
 
 const PROCESS: &str = "[deployment.process]\ncommand = [\"engine\", \"{port}\"]\n";
 
@@ -254,6 +255,18 @@ fn r1_conversation_headers_are_checked() {
 }
 
 #[test]
+fn r3_a_policy_is_one_of_five() {
+    for name in PolicyName::ALL {
+        assert_eq!(started(&format!("policy = \"{}\"", name.as_str())).limits.policy, name);
+    }
+    let rule = "must be one of \"least-load\", \"two-choices\", \"prefix\", \"round-robin\", \"random\"";
+    assert_eq!(
+        faults_of("policy = \"fastest\""),
+        [format!("line 3: deployment[0].policy = \"fastest\": {rule}")]
+    );
+}
+
+#[test]
 fn the_admin_port_is_loopback_and_its_own() {
     let with = |head: &str| format!("{head}\n[[deployment]]\nname = \"m\"\n{PROCESS}");
     assert!(parse(&with("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"")).is_ok());
@@ -300,8 +313,8 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             target_concurrency, queue, conversations, concurrency_limit, load_limit, process, replica, http2, tls, mode, min, \
-             max, window, queue_threshold, autoscale, drain_limit",
+             target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, process, replica, http2, tls, mode, \
+             min, max, window, queue_threshold, autoscale, drain_limit",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]
     );

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::request::{Outcome, Route};
+use tidegate_shared::request::{Outcome, Priority, Route};
 use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
@@ -48,6 +48,7 @@ pub struct Record {
     operation: Option<Operation>,
     model: String,
     stream: bool,
+    priority: Priority,
     status: Option<u16>,
     replica: Option<HeaderValue>,
     route: Option<Route>,
@@ -88,6 +89,7 @@ impl Record {
             operation: None,
             model: String::new(),
             stream: false,
+            priority: Priority::default(),
             status: None,
             replica: None,
             route: None,
@@ -105,11 +107,6 @@ impl Record {
             relaying: false,
             quiet: false,
         }
-    }
-
-    /// When its head was read.
-    pub fn arrived(&self) -> Instant {
-        self.arrived
     }
 
     /// Its id, for the response.
@@ -132,6 +129,11 @@ impl Record {
         self.bytes_in = bytes as u64;
         self.model = cut(model);
         self.stream = stream;
+    }
+
+    /// It is as urgent as this.
+    pub fn priority(&mut self, priority: Priority) {
+        self.priority = priority;
     }
 
     /// It belongs to a deployment.
@@ -277,6 +279,9 @@ impl Record {
             line.text("model", &self.model);
         }
         line.truth("stream", self.stream);
+        if self.priority != Priority::default() {
+            line.word("priority", self.priority.as_str());
+        }
         line.number("status", status.into());
         if let Some(replica) = &self.replica {
             line.text("replica", text(replica));

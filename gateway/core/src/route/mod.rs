@@ -12,8 +12,8 @@ mod contract;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use tidegate_shared::id::ReplicaId;
+pub use tidegate_shared::policy::PolicyName;
 use tidegate_shared::request::{ConversationKey, Tokens};
 use tidegate_shared::rng::Rng;
 
@@ -198,47 +198,13 @@ pub trait Policy: fmt::Debug + Send {
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId>;
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// The least loaded by size (R3); shared prefixes are preferred where that keeps the balance (R6).
-    #[default]
-    LeastLoad,
-    /// The less loaded of two drawn at random.
-    TwoChoices,
-    /// By a hash of the beginning of the prompt, the same on every gateway, as long as that keeps the balance.
-    Prefix,
-    /// One after the other.
-    RoundRobin,
-    /// Any.
-    Random,
-}
-
-impl PolicyName {
-    /// Every policy.
-    pub const ALL: [Self; 5] =
-        [Self::LeastLoad, Self::TwoChoices, Self::Prefix, Self::RoundRobin, Self::Random];
-
-    /// Its name in settings and in the admin API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeastLoad => "least-load",
-            Self::TwoChoices => "two-choices",
-            Self::Prefix => "prefix",
-            Self::RoundRobin => "round-robin",
-            Self::Random => "random",
-        }
-    }
-
-    /// The policy, fresh; `seed` begins its random numbers, if it takes any.
-    pub fn policy(self, seed: u64) -> Box<dyn Policy> {
-        match self {
-            Self::LeastLoad => Box::new(LeastLoad),
-            Self::TwoChoices => Box::new(TwoChoices::new(seed)),
-            Self::Prefix => Box::new(Prefix),
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Random => Box::new(Random::new(seed)),
-        }
+/// The policy `name`, fresh; `seed` begins its random numbers, if it takes any.
+pub fn policy(name: PolicyName, seed: u64) -> Box<dyn Policy> {
+    match name {
+        PolicyName::LeastLoad => Box::new(LeastLoad),
+        PolicyName::TwoChoices => Box::new(TwoChoices::new(seed)),
+        PolicyName::Prefix => Box::new(Prefix),
+        PolicyName::RoundRobin => Box::new(RoundRobin::default()),
+        PolicyName::Random => Box::new(Random::new(seed)),
     }
 }

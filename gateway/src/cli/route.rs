@@ -156,7 +156,7 @@ fn body(args: &RouteArgs) -> Result<Bytes, RouteError> {
 fn small(operation: Operation, model: &str, text: &str) -> Value {
     let turns = operation.prompt_shape() == PromptShape::Turns && operation != Operation::Responses;
     let prompt = if turns { json!([{"role": "user", "content": text}]) } else { Value::from(text) };
-    json!({ "model": model, (operation.prompt_field()): prompt })
+    json!({ "model": model, operation.prompt_field(): prompt })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Fault, Held, Pool, Rejection, Second, Sign};
-use crate::probe;
+use crate::probe::{self, NotWell};
 use crate::server::Core;
 use crate::telemetry::record::Record;
 use crate::upstream::{Carrier, UpstreamError};
@@ -67,7 +67,7 @@ pub async fn forward(
         let mut attempt = Attempt { core, request: &request, record: &mut record, tries: &mut tries, sends };
         let next = match &answer {
             Ok((response, _)) => attempt.answered(&mut held, response).await,
-            Err(error) => attempt.failed(&mut held, error),
+            Err(error) => attempt.failed(&mut held, error).await,
         };
         match (next, answer) {
             (Next::Attempt(next), _) => admission = next,
@@ -117,9 +117,11 @@ impl Attempt<'_> {
             return Next::Relay;
         }
         let clock = self.core.gateway.clock;
-        if status == StatusCode::SERVICE_UNAVAILABLE && probe::is_loading(clock, held.endpoint()).await {
+        if status == StatusCode::SERVICE_UNAVAILABLE
+            && let Some(not_well) = probe::look(clock, held.endpoint()).await
+        {
             held.endpoint().note_trouble("it is loading its model");
-            suspect(&self.request.deployment.pool, held, false);
+            suspect(&self.request.deployment.pool, held, not_well == NotWell::Gone);
             return self.again(held, Failure::Loading);
         }
         held.note(Sign::Busy(headers::retry_after(response.headers())));
@@ -142,8 +144,8 @@ impl Attempt<'_> {
     }
 
     /// No answer came.
-    fn failed(&mut self, held: &mut Held, error: &UpstreamError) -> Next {
-        let (fault, failure) = match error {
+    async fn failed(&mut self, held: &mut Held, error: &UpstreamError) -> Next {
+        let (fault, mut failure) = match error {
             UpstreamError::Local(why) => {
                 self.record.trouble(why);
                 return Next::Refuse(NO_SOCKET);
@@ -156,6 +158,14 @@ impl Attempt<'_> {
         self.record.trouble(&error.to_string());
         if let UpstreamError::Connect { refused, .. } = error {
             suspect(&self.request.deployment.pool, held, *refused);
+        }
+        if let UpstreamError::Broken { begun: false, .. } = error
+            && let Some(not_well) = probe::look(self.core.gateway.clock, held.endpoint()).await
+        {
+            failure = Failure::Died;
+            // All that it worked on ends at once: its probe says when it is back, and that is all there is to say.
+            held.note(Sign::Neutral);
+            suspect(&self.request.deployment.pool, held, not_well == NotWell::Gone);
         }
         match verdict(error) {
             Some(answer) => Next::Fail(answer),

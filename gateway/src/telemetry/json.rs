@@ -2,8 +2,8 @@
 //! (C-157). Knows nothing of what the fields mean.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::http1::write::{decimal, hex};
@@ -43,12 +43,22 @@ impl<'a> Object<'a> {
         self.into.push(b'"');
     }
 
-    /// A field with something whose text needs no escape, as an address.
-    pub fn shown(&mut self, name: &'static str, value: &impl fmt::Display) {
+    /// A field with an address.
+    pub fn address(&mut self, name: &'static str, value: IpAddr) {
         self.name(name);
         self.into.push(b'"');
-        // A vector takes whatever is written.
-        let _ = write!(self.into, "{value}");
+        match value {
+            IpAddr::V4(value) => {
+                for (index, part) in value.octets().into_iter().enumerate() {
+                    if index > 0 {
+                        self.into.push(b'.');
+                    }
+                    decimal(self.into, part.into());
+                }
+            }
+            // A vector takes whatever is written.
+            IpAddr::V6(value) => drop(write!(self.into, "{value}")),
+        }
         self.into.push(b'"');
     }
 
@@ -139,7 +149,7 @@ mod tests {
     proptest! {
         #[test]
         fn c_157_any_text_is_one_line_of_json_that_says_the_same(
-            text in any::<String>(), number: u64, truth: bool, micros in 0_u64..1 << 50,
+            text in any::<String>(), number: u64, truth: bool, micros in 0_u64..1 << 50, address: IpAddr,
         ) {
             let text = format!("{text}\n\u{1}\"\\\u{7f}");
             let mut line = Vec::new();
@@ -147,6 +157,7 @@ mod tests {
             object.text("text", &text);
             object.word("word", "a");
             object.number("number", number);
+            object.address("address", address);
             object.truth("truth", truth);
             object.millis("millis", Duration::from_micros(micros));
             object.end();
@@ -156,6 +167,7 @@ mod tests {
             let millis = micros as f64 / 1000.0;
             let wanted = serde_json::json!({
                 "text": text, "word": "a", "number": number, "truth": truth, "millis": millis,
+                "address": address.to_string(),
             });
             prop_assert_eq!(read, wanted);
         }

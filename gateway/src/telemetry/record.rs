@@ -269,7 +269,7 @@ impl Record {
         line.moment("time", self.wall);
         line.text("request_id", text(&self.request_id));
         if let Some(client) = self.client {
-            line.shown("client", &client);
+            line.address("client", client);
         }
         line.text("method", shown(self.method.as_str()));
         line.text("path", &self.path);

@@ -52,7 +52,7 @@ pub async fn forward(
         if !tries.may_send_to(held.replica()) {
             return answered_for(&held, respond::error(record, &in_vain()));
         }
-        let Some(target) = held.endpoint().target(request.operation.path(), parts.uri.query()) else {
+        let Some(target) = held.endpoint().target(request.operation, parts.uri.query()) else {
             return respond::error(record, &ApiError::bad_request("the URL is too long"));
         };
         record.sent(held.endpoint().header(), held.route());

@@ -29,7 +29,9 @@ use crate::pool::Pool;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
-use status::{DecisionStatus, DeploymentStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status};
+use status::{
+    DecisionStatus, DeploymentStatus, EngineStatus, MOST_DECISIONS, MoneyStatus, ReplicaStatus, Status,
+};
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
@@ -112,6 +114,12 @@ impl Admin {
             replicas: replicas.collect(),
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
+            money: (watched.provider != "static").then_some(MoneyStatus {
+                spent: view.spending.spent,
+                rate: view.spending.rate,
+                worst_case: watched.sizing.worst_case(),
+                credit: view.spending.credit,
+            }),
             trouble: view.provider_error.or(view.last_failure),
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod decision;
 pub mod demand;
+pub mod explained;
 pub mod id;
 pub mod names;
 pub mod offer;

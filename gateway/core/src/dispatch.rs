@@ -271,13 +271,17 @@ impl Dispatcher {
         let replicas: Vec<_> = self
             .replicas
             .iter()
-            .map(|replica| ReplicaFacts {
-                id: replica.id,
-                phase: replica.phase,
-                since: replica.since,
-                capacity: replica.capacity,
-                in_flight: replica.ledger.in_flight(),
-                conversations: self.conversations.at(replica.id),
+            .map(|replica| {
+                let report = replica.ledger.fresh(now);
+                let told = report.and_then(|report| report.kv_used).is_some();
+                ReplicaFacts {
+                    in_flight: replica.ledger.in_flight(),
+                    conversations: self.conversations.at(replica.id),
+                    load: told.then(|| replica.ledger.load(now)),
+                    memory: replica.ledger.capacity(),
+                    waiting: report.and_then(|report| report.waiting),
+                    ..ReplicaFacts::new(replica.id, replica.phase, replica.since, replica.capacity)
+                }
             })
             .collect();
         Observation {

@@ -16,6 +16,7 @@ pub mod certificates;
 pub mod client;
 pub mod config;
 pub mod deadline;
+pub mod dockerd;
 pub mod frames;
 pub mod gateway;
 pub mod leftovers;

@@ -4,6 +4,7 @@
 //! as `error: …`. Exit codes: 0 done, 1 failed, 2 the command line itself is wrong.
 
 mod check;
+mod programs;
 mod quickstart;
 mod render;
 mod serve;

@@ -31,6 +31,11 @@ impl Folder {
         self.path.join(format!("{id}.log"))
     }
 
+    /// A file of the provider's own, beside those of the replicas.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     fn record(&self, id: ReplicaId) -> PathBuf {
         self.path.join(format!("{id}.json"))
     }

@@ -1,17 +1,20 @@
 //! What starts and stops replicas. One contract for every provider: no orphan, no duplicate, nothing foreign
 //! touched; identity survives a restart of the gateway.
 
+pub mod docker;
+pub mod exec;
 pub mod fixed;
 pub mod process;
 pub mod state;
 
+mod fingerprint;
 mod folder;
 mod ids;
 mod news;
 mod output;
 
-#[cfg(test)]
-mod contract;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 
 use futures_util::future::BoxFuture;
 use thiserror::Error;

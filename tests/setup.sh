@@ -20,6 +20,11 @@ quietly() {
   "$@" >"$log" 2>&1 || { echo "tests/setup.sh: failed: $*" >&2; tail -n 20 "$log" >&2; return 1; }
 }
 
+# Debian puts it where only root looks.
+nginx_binary() {
+  PATH=$PATH:/usr/sbin command -v nginx
+}
+
 has_venv() {
   python3 -c 'import ensurepip, venv' 2>/dev/null
 }
@@ -34,6 +39,7 @@ install_system_packages() {
   command -v ip >/dev/null || wanted+=(iproute2)
   command -v unshare >/dev/null || wanted+=(util-linux)
   command -v dockerd >/dev/null || wanted+=(docker.io)
+  nginx_binary >/dev/null || wanted+=(nginx-light)
   [ ${#wanted[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then return; fi
   echo "tests/setup.sh: installing ${wanted[*]}"
@@ -84,6 +90,7 @@ command -v cargo >/dev/null || missing+=("cargo: Rust, from https://rustup.rs")
 python_environment "$home/python" "$clients/requirements.txt" openai "OpenAI's SDK for Python"
 python_environment "$home/mocker" "$engines/requirements.txt" dynamo.mocker "NVIDIA's mocker of engines"
 node_client
+nginx_binary >/dev/null || missing+=("nginx, for streams behind another proxy (Debian: apt install nginx-light)")
 command -v ip >/dev/null && command -v unshare >/dev/null || missing+=("ip and unshare, for NVIDIA's mocker of engines")
 
 command -v dockerd >/dev/null && command -v docker >/dev/null || missing+=("dockerd and docker, for containers (Debian: apt install docker.io)")

@@ -161,7 +161,7 @@ impl App {
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
-        let admin_side = Admin::new(clock, watched, Arc::clone(&gateway.budget), render);
+        let admin_side = Admin::new(Arc::clone(&gateway), watched, render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }

@@ -12,6 +12,7 @@ use tidegate_shared::time::Instant;
 use tokio::sync::Notify;
 
 use crate::config::BaseUrl;
+use crate::probe::Look;
 use crate::probe::dialect::Dialect;
 use crate::telemetry::meter::{self, Counter};
 use crate::upstream::dial::{Dialer, Site};
@@ -33,6 +34,7 @@ pub struct Endpoint {
     closed: AtomicBool,
     closing: Notify,
     suspected: Notify,
+    look: tokio::sync::Mutex<Look>,
     /// A series of metrics, for ever: made for those replicas that fail.
     errors: OnceLock<Counter>,
     signal_errors: OnceLock<Counter>,
@@ -79,6 +81,7 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             suspected: Notify::new(),
+            look: tokio::sync::Mutex::default(),
             errors: OnceLock::new(),
             signal_errors: OnceLock::new(),
             engine: Mutex::new(None),
@@ -184,7 +187,7 @@ impl Endpoint {
         *self.engine.lock() = None;
     }
 
-    /// A request could not even connect: the probe should look now.
+    /// A request could not even connect, or was told that the model loads: the probe should look now.
     pub fn suspect(&self) {
         self.suspected.notify_one();
     }
@@ -192,6 +195,11 @@ impl Endpoint {
     /// Resolves when somebody suspects that it is down.
     pub async fn until_suspected(&self) {
         self.suspected.notified().await;
+    }
+
+    /// What it last said when it was asked whether it loads; held while it is asked.
+    pub fn look(&self) -> &tokio::sync::Mutex<Look> {
+        &self.look
     }
 
     /// It is well.

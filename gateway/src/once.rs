@@ -74,16 +74,33 @@ impl From<NoConnection> for NoAnswer {
 /// # Errors
 /// See [`NoAnswer`].
 pub async fn get(place: Place<'_>, path: &str, limit: Duration) -> Result<(StatusCode, Bytes), NoAnswer> {
-    let target = format!("{}{path}", place.prefix);
-    let request = Request::get(target).header(CONNECTION, HeaderValue::from_static("close"));
-    let request = request.body(Empty::<Bytes>::new()).map_err(|_| format!("{path} is no path"))?;
+    let request = Request::get(path).body(Empty::<Bytes>::new()).map_err(|_| format!("{path} is no path"))?;
+    let response = ask(place, request, limit).await?;
+    Ok((response.status(), response.into_body()))
+}
+
+/// Sends `request`, whose target is a path, after the place's own prefix, and reads the whole answer, within `limit`.
+///
+/// # Errors
+/// See [`NoAnswer`].
+pub async fn ask<B>(
+    place: Place<'_>,
+    mut request: Request<B>,
+    limit: Duration,
+) -> Result<Response<Bytes>, NoAnswer>
+where
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + Unpin + 'static,
+{
+    let path = request.uri().to_string();
+    let target = format!("{}{path}", place.prefix).parse();
+    *request.uri_mut() = target.map_err(|_| format!("{path} is no path"))?;
+    request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     let slow = |_| NoAnswer::Slow(format!("{path} does not answer within {} s", limit.as_secs_f64()));
     let response = tokio::time::timeout(limit, exchange(place.site, request)).await.map_err(slow)?;
-    let response = response.map_err(|error| match error {
+    response.map_err(|error| match error {
         NoAnswer::Broken(why) => NoAnswer::Broken(format!("{path}: {why}")),
         other => other,
-    })?;
-    Ok((response.status(), response.into_body()))
+    })
 }
 
 /// Sends `request`, whose target is a path, and reads the whole answer; however long that takes. What names the host is

@@ -11,6 +11,7 @@ use tidegate_scaler::provider::exec::ExecProvider;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
 use tidegate_scaler::provider::state::StateDir;
+use tidegate_shared::offer::Price;
 use tidegate_shared::time::Duration;
 
 use crate::app::AppError;
@@ -83,5 +84,6 @@ fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
         env: process.env.clone(),
         dir: Some(process.dir.clone()),
         capacity: process.capacity,
+        price: Price::FREE,
     }
 }

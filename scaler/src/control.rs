@@ -11,6 +11,7 @@ use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::offer::Offer;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinSet};
@@ -79,9 +80,9 @@ struct Call {
     result: Result<(), String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum CallKind {
-    Start,
+    Start(Offer),
     Stop,
 }
 
@@ -247,13 +248,14 @@ impl Control {
     }
 
     fn order(&mut self, now: Instant) {
+        let Some(offer) = self.provider.offers().into_iter().next() else { return };
         self.next_id = self.next_id.max(self.provider.next_id().0);
         let id = ReplicaId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
-        let capacity = self.provider.capacity();
+        let capacity = offer.capacity;
         self.book.order(id, capacity, now);
         self.tell(id, Change::Ordered { capacity });
-        self.call(id, CallKind::Start);
+        self.call(id, CallKind::Start(offer));
     }
 
     fn call_stops(&mut self, now: Instant) {
@@ -265,9 +267,10 @@ impl Control {
     /// Calls the provider in a task of its own: a slow stop holds up nobody, and a call is never cut off.
     fn call(&mut self, id: ReplicaId, kind: CallKind) {
         let provider = Arc::clone(&self.provider);
+        let asked = kind.clone();
         let work = async move {
-            let done = match kind {
-                CallKind::Start => provider.start(id).await,
+            let done = match asked {
+                CallKind::Start(offer) => provider.start(id, offer).await,
                 CallKind::Stop => provider.stop(id).await,
             };
             done.map_err(ProviderError::reason)
@@ -284,7 +287,7 @@ impl Control {
         // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
         let Ok(Call { id, kind, result }) = call else { return };
         let news = match kind {
-            CallKind::Start => self.book.start_ended(id, result),
+            CallKind::Start(_) => self.book.start_ended(id, result),
             CallKind::Stop => {
                 let stopped = result.is_ok();
                 if let Err(why) = result {

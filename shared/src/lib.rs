@@ -5,8 +5,10 @@
 
 pub mod decision;
 pub mod demand;
+pub mod explained;
 pub mod id;
 pub mod names;
+pub mod offer;
 pub mod problem;
 pub mod replica;
 pub mod request;

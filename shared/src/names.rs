@@ -12,6 +12,8 @@ pub mod header {
     pub const RETRY_AFTER_MS: &str = "retry-after-ms";
     /// How often a client has tried this request before; sent by the OpenAI SDKs.
     pub const RETRY_COUNT: &str = "x-stainless-retry-count";
+    /// Seconds of silence after which a client that waits for a stream wants a comment (Q3).
+    pub const KEEPALIVE: &str = "x-tidegate-keepalive";
     /// Headers that name a conversation, in order of precedence (R1).
     pub const CONVERSATION: [&str; 2] = ["x-conversation-id", "x-session-id"];
 }
@@ -56,7 +58,9 @@ pub mod metric {
         ROUTES Counter "tidegate_routes_total" "Requests sent to a replica, by deployment and route (home, placed, detour, rehomed, any)."
         REFUSALS Counter "tidegate_refusals_total" "Requests refused with 503, by deployment and reason."
         RETRIES Counter "tidegate_retries_total" "Requests sent again, to any replica, because no byte of an answer came, by deployment."
-        UPSTREAM_ERRORS Counter "tidegate_upstream_errors_total" "Failures of replicas, by deployment, replica and kind."
+        RETRIES_REFUSED Counter "tidegate_retry_budget_exhausted_total" "Failed requests that were not sent again because too many were, by deployment."
+        UPSTREAM_ERRORS Counter "tidegate_upstream_errors_total" "Requests that a replica failed, answers of 5xx among them, by deployment and replica."
+        EJECTIONS Counter "tidegate_ejections_total" "Replicas taken out for a while because of how they answered, by deployment and reason (connect, broken, silent, status, midway)."
         SIGNAL_ERRORS Counter "tidegate_signal_errors_total" "Figures of engines that cannot be true and pages that cannot be read, by deployment and replica."
         PROMPT_TOKENS Counter "tidegate_prompt_tokens_total" "Prompt tokens as returned in usage, by deployment."
         CACHED_TOKENS Counter "tidegate_cached_prompt_tokens_total" "Prompt tokens that a replica found in its cache as returned in usage, by deployment."

@@ -22,8 +22,10 @@ use crate::CHAT;
 use crate::fleet::{Fleet, descriptors, engines, long, resident};
 
 /// Requests that are cut, and how many of them at a time.
-const CUTS: usize = 2000;
-const WAVE: usize = 400;
+const CUTS: usize = 10_000;
+const WAVE: usize = 1000;
+/// Conversations that are remembered at most: far fewer than begin.
+const CONVERSATIONS: i64 = 500;
 /// Requests that share one HTTP/2 connection.
 const SHARED: usize = 10;
 
@@ -206,14 +208,15 @@ async fn idle(fleet: &Fleet) {
 }
 
 #[tokio::test]
-async fn q5_h7_two_thousand_cut_requests_leave_nothing_behind() {
+async fn q5_h7_r7_ten_thousand_cut_requests_leave_nothing_behind() {
     let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "4000", "--prefill-rate", "4000"];
     let arguments = [&arguments[..], &["--slots", "6"]].concat();
     let deployment = engines(&arguments)
         .set("min", 3)
         .set("max", 3)
         .set("concurrency_limit", 8)
-        .set("queue.headroom", "10m");
+        .set("queue.headroom", "10m")
+        .set("conversations.max", CONVERSATIONS);
     let fleet = Fleet::launch(deployment).await;
     let before = fleet.settled(3).await;
     assert_eq!(fleet.ask("warm up").await.status, 200);
@@ -223,6 +226,8 @@ async fn q5_h7_two_thousand_cut_requests_leave_nothing_behind() {
         wave(fleet.address, first, &mut dice).await;
         let last_cut = Instant::now();
         idle(&fleet).await;
+        let remembered = fleet.metrics().await.total(metric::CONVERSATIONS, &[]);
+        assert!(remembered <= CONVERSATIONS as f64, "{remembered} conversations are remembered");
         eprintln!("{} cuts: idle {:?} after the last", first + WAVE, last_cut.elapsed());
     }
     assert_eq!(fleet.metrics().await.total(metric::PANICS, &[]), 0.0);

@@ -5,11 +5,15 @@
 //! ended with the test. Tests are named after the rule (`q5_…`) or the reported case (`c_005_…`) that they prove.
 
 #[cfg(test)]
+mod clock;
+#[cfg(test)]
 mod crowd;
 #[cfg(test)]
 mod cuts;
 #[cfg(test)]
 mod descriptors;
+#[cfg(test)]
+mod drains;
 #[cfg(test)]
 mod dying;
 #[cfg(test)]

@@ -233,3 +233,36 @@ async fn c_157_a_strange_model_name_makes_one_line_of_log() {
     assert!(line.contains("404"), "{line}");
     assert!(!gateway.log().lines().any(|line| line.starts_with("2026 INFO fake")), "{}", gateway.log());
 }
+
+#[tokio::test]
+async fn c_157_nothing_of_a_head_forges_a_line_of_the_log() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let body = chat("chat", "hi").to_string();
+    let length = format!("content-length: {}", body.len());
+    let heads = [
+        ("/v1/x%0a2026%20INFO%20fake", "user-agent: plain", 404),
+        (CHAT, "user-agent: \u{1b}[31mred\u{1b}[0m", 400),
+        ("/v1/chat/completions?q=%0d%0a2026%20INFO%20fake", "user-agent: plain", 200),
+        (CHAT, "x-request-id: c-157%0a2026 INFO fake", 200),
+    ];
+    for (target, header, wanted) in heads {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(post(target, &[&length, header]) + &body).await;
+        let status = raw.head().await.expect("an answer").status();
+        // A control character in a header is no HTTP: the parser refuses it, and then nothing was asked.
+        assert!(status == wanted || (wanted == 400 && status == 200), "{target} {header:?}: {status}");
+    }
+    let after = [("x-request-id", "c-157-last")];
+    assert_eq!(gateway.client().post_with(CHAT, &after, &chat("chat", "hi")).await.status, 200);
+    gateway.access_line("the last line", |line| (line["request_id"] == "c-157-last").then_some(())).await;
+    let printed = gateway.printed();
+    for line in printed.lines() {
+        let parsed: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        assert!(parsed["status"].is_u64() && !line.contains('\u{1b}'), "{line:?}");
+    }
+    assert!((4..=5).contains(&printed.lines().count()), "one line each: {printed}");
+    for line in gateway.log().lines() {
+        assert!(!line.starts_with("2026 INFO fake") && !line.contains('\u{1b}'), "{line:?}");
+    }
+}

@@ -8,7 +8,13 @@ mod admin;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod explain;
+#[cfg(test)]
+mod front;
+#[cfg(test)]
 mod http;
+#[cfg(test)]
+mod keepalive;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
@@ -16,9 +22,9 @@ mod queue;
 #[cfg(test)]
 mod routing;
 #[cfg(test)]
-mod sizes;
+mod secrets;
 #[cfg(test)]
-mod spread;
+mod sizes;
 #[cfg(test)]
 mod streaming;
 #[cfg(test)]

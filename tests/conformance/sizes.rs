@@ -37,11 +37,15 @@ async fn c_022_long_prompts_and_images_pass() {
         assert_eq!(answer.status, 200, "{size} bytes");
         assert!(stub.request(index).await.body == body, "{size} bytes arrive as they were sent");
     }
+    for (index, path) in ["/v1/completions", "/v1/embeddings", "/v1/responses"].into_iter().enumerate() {
+        let answer = gateway.client().send(hyper::Method::POST, path, &[], sized(21 * MIB / 10)).await;
+        assert_eq!((answer.status, stub.request(4 + index).await.path()), (200, path));
+    }
     gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
 }
 
 #[tokio::test]
-async fn h4_an_announced_65_mib_is_refused_before_it_is_sent() {
+async fn h4_c_022_an_announced_65_mib_is_refused_before_it_is_sent() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
     let mut raw = Raw::connect(gateway.address).await;
@@ -60,11 +64,12 @@ async fn h4_an_announced_65_mib_is_refused_before_it_is_sent() {
 async fn c_111_a_chunked_upload_is_refused_where_it_crosses_the_limit() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
+    let before = most_memory(&gateway);
     let mut raw = Raw::connect(gateway.address).await;
     raw.send(post(CHAT, &["transfer-encoding: chunked"]) + "d\r\n{\"messages\":\"\r\n").await;
     let chunk = format!("{MIB:x}\r\n{}\r\n", "x".repeat(MIB));
-    // One chunk more than the limit allows: the answer must come, whatever else would be sent.
-    for _ in 0..65 {
+    // Far more than the limit allows: the answer must come, whatever else would be sent.
+    for _ in 0..200 {
         if !raw.offer(&chunk).await {
             break;
         }
@@ -78,6 +83,16 @@ async fn c_111_a_chunked_upload_is_refused_where_it_crosses_the_limit() {
         (0, 0),
         "the replica saw nothing of it"
     );
+    // What was read up to the limit, twice where it is copied to a larger place.
+    let grown = most_memory(&gateway) - before;
+    assert!(grown <= 144, "{grown} MiB for a limit of 64 MiB");
+}
+
+/// The most memory that the gateway ever had resident, in MiB.
+fn most_memory(gateway: &Gateway) -> u64 {
+    let pid = gateway.pid().expect("it runs").as_raw_nonzero().get();
+    let status = procfs::process::Process::new(pid).and_then(|process| process.status()).expect("its status");
+    status.vmhwm.expect("a peak") >> 10
 }
 
 #[tokio::test]

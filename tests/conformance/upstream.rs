@@ -1,6 +1,7 @@
 //! Replicas that fail before their first byte, are not ready, say no, or die all at once (C-028, C-032, C-036, C-078,
 //! C-121): what a client sees, and how often a replica was asked.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +14,8 @@ use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, reply};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub, healthy};
-use tokio::task::JoinSet;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::{CHAT, serve};
 
@@ -207,12 +209,31 @@ async fn c_028_a_replica_gets_nothing_before_its_model_is_loaded() {
     gateway.assert_idle().await;
 }
 
+/// An address that takes no connection and refuses none: whoever asks there hears nothing.
+async fn black_hole() -> (SocketAddr, (TcpListener, Vec<JoinHandle<()>>)) {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bind");
+    let listener = socket.listen(1).expect("listen");
+    let address = listener.local_addr().expect("an address");
+    // Nobody accepts, so the line of the kernel is full after a few, and from then on it does not even answer.
+    let knock = move || async move {
+        let knocking = TcpStream::connect(address).await;
+        std::future::pending::<()>().await;
+        drop(knocking);
+    };
+    let full = (0..8).map(|_| tokio::spawn(knock())).collect();
+    (address, (listener, full))
+}
+
 #[tokio::test]
 async fn c_121_dead_replicas_do_not_hold_up_the_start() {
     let (good, dead) = (Stub::start().await, Stub::start().await);
     dead.kill().await;
-    let deployment =
-        Deployment::chat([&dead]).replica("http://no-such-host.invalid:9", 1).replica(&good.url(), 1);
+    let (hole, _kept) = black_hole().await;
+    let deployment = Deployment::chat([&dead])
+        .replica("http://no-such-host.invalid:9", 1)
+        .replica(&good.url(), 1)
+        .replica(&format!("http://{hole}"), 1);
     let gateway = Gateway::launch(Config::of(deployment)).await;
     gateway.ready_replicas(1).await;
     for index in 0..10 {

@@ -11,6 +11,7 @@ use tidegate_scaler::provider::contract::{self, Engine, Rig};
 use tidegate_scaler::provider::docker::{DockerHost, DockerProvider, DockerSpec, Gpus, Network, Pull};
 use tidegate_scaler::provider::state::StateDir;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tidegate_tests::dockerd::{Dockerd, IMAGE, NETWORK};
 
@@ -51,6 +52,7 @@ impl Containers {
             shm_size: None,
             pull: Pull::Never,
             capacity: Capacity::new(2),
+            price: Price::FREE,
             start_limit: Duration::from_secs(60),
         }
     }

@@ -1,7 +1,7 @@
 //! What an operator is told when containers do not start, die, or are in the way (E1, C1, C-005).
 
 use serde_json::{Value, json};
-use tidegate_scaler::provider::contract::{start, until, up};
+use tidegate_scaler::provider::contract::{offer, start, until, up};
 use tidegate_scaler::provider::docker::{DockerSpec, Gpus, Network};
 use tidegate_scaler::provider::{Instance, InstanceState, Provider};
 use tidegate_shared::id::ReplicaId;
@@ -44,7 +44,8 @@ async fn a_start_that_cannot_be_says_why_and_leaves_nothing() {
     for (spec, wanted) in cases {
         let provider = containers.provider(spec);
         provider.list().await.expect("a list");
-        let error = provider.start(provider.next_id()).await.expect_err("no start").to_string();
+        let error =
+            provider.start(provider.next_id(), offer(&provider)).await.expect_err("no start").to_string();
         assert!(error.contains(wanted), "{error}");
         assert_eq!(provider.list().await.expect("a list"), []);
         assert_eq!(containers.dockerd.labelled("tidegate.deployment=chat"), Vec::<Value>::new());
@@ -59,7 +60,7 @@ async fn c_005_a_name_that_is_taken_is_left_to_whom_it_belongs() {
     let stranger = containers.dockerd.docker(&["create", "--name", &name, IMAGE, "engine"]);
     let provider = containers.provider(containers.spec("chat", SERVES));
     provider.list().await.expect("a list");
-    let error = provider.start(ReplicaId(1)).await.expect_err("no start").to_string();
+    let error = provider.start(ReplicaId(1), offer(&provider)).await.expect_err("no start").to_string();
     assert!(
         error.contains(&format!("the name {name} is taken by a container that is not Tidegate's")),
         "{error}"
@@ -95,9 +96,9 @@ async fn an_end_is_told_with_its_code_and_what_the_container_was() {
         "{config}"
     );
     assert_eq!(config["Labels"]["tidegate.capacity"], "2");
-    containers.dockerd.docker(&["kill", "--signal", "ABRT", told["Id"].as_str().expect("an id")]);
+    containers.dockerd.docker(&["kill", "--signal", "KILL", told["Id"].as_str().expect("an id")]);
     let (how, _) = end_of(&until(&provider, ended).await);
-    assert!(how.starts_with("exit code 134: signal 6"), "{how}");
+    assert!(how.starts_with("exit code 137: signal 9"), "{how}");
     provider.stop(id).await.expect("a stop");
 }
 

@@ -101,8 +101,7 @@ impl Client {
         }
         let request = request.body(Full::new(body)).expect("a request");
         let response = within("an answer", self.exchange(request)).await;
-        let (parts, body) = response.into_parts();
-        Stream { status: parts.status.as_u16(), headers: parts.headers, body, ahead: BytesMut::new() }
+        Stream::from(response)
     }
 
     async fn exchange(self, request: Request<Full<Bytes>>) -> Response<Incoming> {
@@ -159,6 +158,13 @@ pub struct Stream {
     ahead: BytesMut,
 }
 
+impl From<Response<Incoming>> for Stream {
+    fn from(response: Response<Incoming>) -> Self {
+        let (parts, body) = response.into_parts();
+        Self { status: parts.status.as_u16(), headers: parts.headers, body, ahead: BytesMut::new() }
+    }
+}
+
 impl Stream {
     /// A header as text; empty when it is missing.
     pub fn header(&self, name: &str) -> &str {
@@ -184,6 +190,11 @@ impl Stream {
         while let Ok(more) = self.bytes().await {
             assert!(more.is_some(), "the answer ended properly");
         }
+    }
+
+    /// Reads on until it ends, however it does.
+    pub async fn to_the_end(mut self) {
+        while let Ok(Some(_)) = self.bytes().await {}
     }
 
     /// The next event with its empty line; `None` at the proper end of the stream.

@@ -60,6 +60,8 @@ pub struct Gateway {
     /// Where `/metrics` and `/status` are.
     pub admin: SocketAddr,
     dir: TempDir,
+    /// Added to its environment.
+    env: Vec<(String, String)>,
     out: Lines,
     err: Lines,
 }
@@ -75,13 +77,19 @@ impl Gateway {
 
     /// Starts a gateway and waits until it serves, whatever its replicas do.
     pub async fn launch(config: Config) -> Self {
+        Self::launch_with(config, &[]).await
+    }
+
+    /// The same with these variables in its environment.
+    pub async fn launch_with(config: Config, env: &[(&str, &str)]) -> Self {
+        let env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let dir = TempDir::with_prefix("tidegate-test-").expect("a folder");
         let (listen, admin) = free_ports();
         let text = config.render(dir.path(), listen.port(), admin.port());
         std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
         let (out, err) = (Lines::default(), Lines::default());
-        let child = spawn(dir.path(), &out, &err).await;
-        let mut gateway = Self { child, address: listen, admin, dir, out, err };
+        let child = spawn(dir.path(), &env, &out, &err).await;
+        let mut gateway = Self { child, address: listen, admin, dir, env, out, err };
         gateway.serves().await;
         gateway
     }
@@ -89,7 +97,7 @@ impl Gateway {
     /// Starts it again, after it ended, with the same configuration, ports and state.
     pub async fn restart(&mut self) {
         self.ended().await;
-        self.child = spawn(self.dir.path(), &self.out, &self.err).await;
+        self.child = spawn(self.dir.path(), &self.env, &self.out, &self.err).await;
         self.serves().await;
     }
 
@@ -194,6 +202,11 @@ impl Gateway {
         .await
     }
 
+    /// What it printed on stdout: the access log, unless the configuration says otherwise.
+    pub fn printed(&self) -> String {
+        text(&self.out)
+    }
+
     /// What it printed on stderr.
     pub fn log(&self) -> String {
         text(&self.err)
@@ -288,12 +301,13 @@ fn free_ports() -> (SocketAddr, SocketAddr) {
 }
 
 /// Starts the binary in `dir`; what it prints is added to the lines.
-async fn spawn(dir: &Path, out: &Lines, err: &Lines) -> Child {
+async fn spawn(dir: &Path, env: &[(String, String)], out: &Lines, err: &Lines) -> Child {
     let program = tokio::task::spawn_blocking(binary).await.expect("the binary");
     let mut child = Command::new(program)
         .args(["serve", "--config", "tidegate.toml"])
         .current_dir(dir)
         .env(MARK, dir)
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -15,6 +15,7 @@
 pub mod certificates;
 pub mod client;
 pub mod config;
+pub mod crowd;
 pub mod deadline;
 pub mod dockerd;
 pub mod frames;
@@ -26,5 +27,6 @@ pub mod openai;
 pub mod script;
 pub mod sdk;
 pub mod secure;
+pub mod stand_in;
 pub mod stub;
 pub mod wire;

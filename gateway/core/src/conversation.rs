@@ -82,30 +82,25 @@ impl Conversations {
     }
 
     /// The conversation under `key`, unless it was idle for too long.
-    pub fn find(&mut self, now: Instant, key: ConversationKey) -> Option<Found> {
-        let entry = *self.index.find(key.0, |entry| self.key_of(*entry) == Some(key.0))?;
-        let slot = entry / 2;
-        let found = self.slots.get(slot as usize)?;
-        if self.is_idle(now, found) {
-            self.remove(slot);
-            return None;
-        }
-        Some(Found { slot, home: found.home, newest: entry.is_multiple_of(2) })
+    pub fn find(&self, now: Instant, key: ConversationKey) -> Option<Found> {
+        self.known(key).filter(|found| !self.was_idle(now, *found))
     }
 
-    /// The conversation with the longest known prefix among `chain` (first boundary first).
-    pub fn find_longest(&mut self, now: Instant, chain: &[ConversationKey]) -> Option<Found> {
-        chain.iter().rev().find_map(|key| self.find(now, *key))
+    /// The conversation with the longest known prefix among `chain` (first boundary first), and which boundary that is.
+    pub fn find_longest(&self, now: Instant, chain: &[ConversationKey]) -> Option<(usize, Found)> {
+        chain.iter().enumerate().rev().find_map(|(at, key)| Some((at, self.find(now, *key)?)))
     }
 
     /// A new conversation `key` with its home. An old one under the same key is replaced; the table stays within its
     /// bound by forgetting the least recently used.
     pub fn open(&mut self, now: Instant, key: ConversationKey, home: ReplicaId) {
-        if let Some(found) = self.find(now, key)
-            && found.newest
-        {
-            self.rehome(now, found, home);
-            return;
+        match self.known(key) {
+            Some(found) if self.was_idle(now, found) => self.remove(found.slot),
+            Some(found) if found.newest => {
+                self.rehome(now, found, home);
+                return;
+            }
+            Some(_) | None => {}
         }
         self.forget_idle(now);
         if self.count >= self.max && self.oldest != NIL {
@@ -167,6 +162,17 @@ impl Conversations {
             *self.homes.entry(home).or_default() += 1;
         }
         Found { home, ..found }
+    }
+
+    /// The conversation under `key`, however long ago it was used.
+    fn known(&self, key: ConversationKey) -> Option<Found> {
+        let entry = *self.index.find(key.0, |entry| self.key_of(*entry) == Some(key.0))?;
+        let home = self.slots.get((entry / 2) as usize)?.home;
+        Some(Found { slot: entry / 2, home, newest: entry.is_multiple_of(2) })
+    }
+
+    fn was_idle(&self, now: Instant, found: Found) -> bool {
+        self.slots.get(found.slot as usize).is_none_or(|slot| self.is_idle(now, slot))
     }
 
     fn is_idle(&self, now: Instant, slot: &Slot) -> bool {

@@ -17,28 +17,63 @@ use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
 mod change;
+mod explain;
+mod judge;
 mod place;
 mod replicas;
 mod verdict;
 mod wait;
 
-pub use verdict::{Change, Lease, Rejection, Verdict};
+pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
 use crate::conversation::Conversations;
 use crate::drain::Drain;
 use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
+pub use crate::health::{Cause, Fault, Sign, Trust};
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
-use crate::route::{LeastLoad, Policy, Turn};
+use crate::retry::Budget;
+use crate::route::{LeastLoad, Policy, PolicyName, Turn};
+use judge::Judge;
+use place::Choice;
 use replicas::Replicas;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
 const MORE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a request comes to the door.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// When it first came, and how long it stayed away since.
+    kept: Kept,
+    /// It was here before, and was told to come back or failed by a replica.
+    promised: bool,
+    /// Others who were told to come back and can be expected to.
+    told: u32,
+}
+
+impl Entry {
+    /// `kept`: the promise that it keeps by coming `now`, if any.
+    fn new(now: Instant, kept: Option<Kept>, told: u32) -> Self {
+        Self { kept: kept.unwrap_or(Kept::new(now)), promised: kept.is_some(), told }
+    }
+}
+
+/// What is to become of a request, before anything of it is done.
+#[derive(Debug)]
+enum Decision {
+    Take(Choice),
+    Refuse(Rejection),
+    /// It may wait so much longer than others.
+    Wait {
+        extra: Duration,
+    },
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -61,6 +96,10 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// Requests sent to replicas so far.
+    sent: u64,
+    judge: Judge,
+    budget: Budget,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
 }
@@ -84,15 +123,25 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            sent: 0,
+            judge: Judge::default(),
+            budget: Budget::default(),
             woken: Vec::new(),
             pressed: false,
         }
     }
 
+    /// The same, with another policy than the default one; `seed` begins its random numbers, if it takes any.
+    pub fn with_policy(self, name: PolicyName, seed: u64) -> Self {
+        Self { policy: name.policy(seed), ..self }
+    }
+
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
+        self.budget.request(now);
         let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
-        self.admit(now, facts, &[], kept.unwrap_or(Kept::new(now)), kept.is_some())
+        let entry = Entry::new(now, kept, self.promises.expected());
+        self.admit(now, facts, &[], entry)
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
@@ -104,7 +153,8 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        self.admit(now, facts, tried, Kept::new(arrived), true)
+        let (kept, told) = (Kept::new(arrived), self.promises.expected());
+        self.admit(now, facts, tried, Entry { kept, promised: true, told })
     }
 
     /// An answer turns out longer than was reserved for it (R8).
@@ -119,9 +169,12 @@ impl Dispatcher {
         self.estimate.learn(&lease.facts, spent);
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
-            replica.phase == Phase::Draining && replica.ledger.in_flight() == 0
+            let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
+            (replica.phase == Phase::Draining && replica.ledger.in_flight() == 0, why)
         });
-        self.pressed |= idle.unwrap_or(false);
+        let (idle, why) = idle.unwrap_or_default();
+        self.pressed |= idle;
+        self.judge(now, &lease, why);
         self.pump(now);
     }
 
@@ -145,6 +198,7 @@ impl Dispatcher {
     pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let was_ready = self.replicas.ready();
         self.apply(now, id, change);
+        self.keep_enough(now);
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
@@ -156,8 +210,11 @@ impl Dispatcher {
         self.on_deadline(now);
     }
 
-    /// Time passed: whoever has waited too long is refused.
+    /// Time passed: who was out long enough is tried again, and whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
+        if self.wake(now) {
+            self.pump(now);
+        }
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
@@ -165,14 +222,17 @@ impl Dispatcher {
             }
             let before = self.queue.before(ticket);
             let Some(waiter) = self.queue.leave(ticket) else { break };
-            let rejection = self.refuse(now, &waiter.facts, ticket.arrived(), before, reason);
+            let retry_after = self.retry_after(now, before, self.promises.expected());
+            let rejection = Rejection { reason, retry_after };
+            self.promise(now, &waiter.facts, ticket.arrived(), rejection);
             self.woken.push((ticket, Err(rejection)));
         }
     }
 
-    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits.
+    /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits and no replica is out.
     pub fn deadline(&self) -> Instant {
-        self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0)
+        let patience = self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0);
+        patience.min(self.judge.wakes())
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -236,24 +296,54 @@ impl Dispatcher {
         self.queue.bytes()
     }
 
+    /// The stages of a decision, in order. Changes nothing but the state of the policy that it is given, so that
+    /// `admit`, which goes on to do it, and `explain`, which only tells it, decide alike.
+    fn decide(
+        &self,
+        now: Instant,
+        facts: &RequestFacts,
+        tried: &[ReplicaId],
+        entry: Entry,
+        policy: &mut dyn Policy,
+    ) -> Decision {
+        if let Some(choice) = self.place(now, facts, tried, policy) {
+            return Decision::Take(choice);
+        }
+        if let Some(reason) = self.closed(now, facts, entry) {
+            let retry_after = self.retry_after(now, self.queue.len(), entry.told);
+            return Decision::Refuse(Rejection { reason, retry_after });
+        }
+        Decision::Wait { extra: entry.kept.away.min(MORE_PATIENCE) }
+    }
+
     fn admit(
         &mut self,
         now: Instant,
         facts: &Arc<RequestFacts>,
         tried: &[ReplicaId],
-        kept: Kept,
-        promised: bool,
+        entry: Entry,
     ) -> Verdict {
-        if let Some(lease) = self.take(now, facts, tried) {
-            return Verdict::Forward(lease);
+        match self.with_own_policy(|this, policy| this.decide(now, facts, tried, entry, policy)) {
+            Decision::Take(choice) => Verdict::Forward(self.commit(now, facts, choice)),
+            Decision::Refuse(rejection) => {
+                self.promise(now, facts, entry.kept.arrived, rejection);
+                Verdict::Reject(rejection)
+            }
+            Decision::Wait { extra } => {
+                self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
+                let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now, extra };
+                Verdict::Wait(self.queue.enter(entry.kept.arrived, waiter))
+            }
         }
-        if let Some(reason) = self.closed(now, facts, promised) {
-            return Verdict::Reject(self.refuse(now, facts, kept.arrived, self.queue.len(), reason));
-        }
-        self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
-        let extra = kept.away.min(MORE_PATIENCE);
-        let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now, extra };
-        Verdict::Wait(self.queue.enter(kept.arrived, waiter))
+    }
+
+    /// The policy is taken out for the while, since it is changed by what reads the rest. The stand-in has no size and
+    /// costs nothing.
+    fn with_own_policy<R>(&mut self, f: impl FnOnce(&Self, &mut dyn Policy) -> R) -> R {
+        let mut policy = std::mem::replace(&mut self.policy, Box::new(LeastLoad));
+        let result = f(self, policy.as_mut());
+        self.policy = policy;
+        result
     }
 
     /// Lets whoever may go leave the line, first come first.
@@ -261,8 +351,9 @@ impl Dispatcher {
         let mut last = None;
         while let Some((ticket, waiter)) = self.queue.next(last) {
             let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
-            match self.take(now, &facts, &tried) {
-                Some(lease) => {
+            match self.with_own_policy(|this, policy| this.place(now, &facts, &tried, policy)) {
+                Some(choice) => {
+                    let lease = self.commit(now, &facts, choice);
                     self.queue.leave(ticket);
                     self.woken.push((ticket, Ok(lease)));
                 }

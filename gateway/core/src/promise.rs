@@ -43,23 +43,57 @@ pub struct Promises {
     open: BTreeMap<Key, Instant>,
     by_due: BTreeSet<(Instant, Key)>,
     serial: u64,
-    /// Promises that were kept and that lapsed, of late.
+    trust: Trust,
+}
+
+/// Promises that were kept and that lapsed, of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trust {
     kept: u32,
     lapsed: u32,
+}
+
+impl Trust {
+    fn learn(&mut self, kept: bool) {
+        *(if kept { &mut self.kept } else { &mut self.lapsed }) += 1;
+        if self.kept + self.lapsed >= LEARNT {
+            self.kept /= 2;
+            self.lapsed /= 2;
+        }
+    }
+
+    /// How many of `open` promises can be expected to be kept.
+    fn expects(self, open: usize) -> u32 {
+        let open = u64::try_from(open).unwrap_or(u64::MAX);
+        let kept = u64::from(self.kept + TRUSTED);
+        let expected = open * kept / (kept + u64::from(self.lapsed));
+        u32::try_from(expected).unwrap_or(u32::MAX)
+    }
+}
+
+/// What the coming of a request makes of the promises.
+#[derive(Clone, Copy, Debug)]
+pub struct Coming {
+    /// The promise that it keeps.
+    pub kept: Option<Kept>,
+    /// Clients that can be expected to come back, from then on.
+    pub expected: u32,
+    /// Promises whose time is long over.
+    over: usize,
+    /// The promise that it keeps or forfeits.
+    ends: Option<Key>,
+    trust: Trust,
 }
 
 impl Promises {
     /// Clients that were told to come back and can be expected to.
     pub fn expected(&self) -> u32 {
-        let open = u64::try_from(self.by_due.len()).unwrap_or(u64::MAX);
-        let kept = u64::from(self.kept + TRUSTED);
-        let expected = open * kept / (kept + u64::from(self.lapsed));
-        u32::try_from(expected).unwrap_or(u32::MAX)
+        self.trust.expects(self.by_due.len())
     }
 
     /// The same at `now`, those not counted whose time is long over.
     pub fn expected_at(&self, now: Instant) -> u32 {
-        let over = self.by_due.iter().take_while(|(due, ..)| *due + GRACE <= now).count();
+        let over = self.over(now);
         let open = self.by_due.len();
         let left = u128::from(self.expected()) * (open - over) as u128 / (open.max(1)) as u128;
         u32::try_from(left).unwrap_or(u32::MAX)
@@ -76,46 +110,61 @@ impl Promises {
         self.serial += 1;
     }
 
-    /// A request came: does it keep an appointment? A client that comes too early is a new one; but a tenth early is on
+    /// If a request came now: would it keep an appointment, and what would that change? A client that comes too early is a new one; but a tenth early is on
     /// time, where nobody else who asks the same was told to come. `retry` is what the client says, if it says anything:
     /// one that is new takes nobody's place, and one that is early has forfeited its own.
+    pub fn foresee(&self, now: Instant, fingerprint: u64, retry: Option<bool>) -> Coming {
+        let over = self.over(now);
+        let mut trust = self.trust;
+        (0..over).for_each(|_| trust.learn(false));
+        let (ends, kept) = match self.appointment(now, fingerprint, retry) {
+            Some((key, kept)) => (Some(key), kept),
+            None => (None, None),
+        };
+        if kept.is_some() {
+            trust.learn(true);
+        }
+        let open = self.by_due.len().saturating_sub(over + usize::from(ends.is_some()));
+        Coming { kept, expected: trust.expects(open), over, ends, trust }
+    }
+
+    /// The request came: what was foreseen happens.
     pub fn redeem(&mut self, now: Instant, fingerprint: u64, retry: Option<bool>) -> Option<Kept> {
-        self.lapse(now);
+        let coming = self.foresee(now, fingerprint, retry);
+        (0..coming.over).for_each(|_| self.drop_first());
+        if let Some(key) = coming.ends {
+            self.open.remove(&key);
+            self.by_due.remove(&(key.1, key));
+        }
+        self.trust = coming.trust;
+        coming.kept
+    }
+
+    /// The promise that a request keeps or forfeits by coming now.
+    fn appointment(
+        &self,
+        now: Instant,
+        fingerprint: u64,
+        retry: Option<bool>,
+    ) -> Option<(Key, Option<Kept>)> {
         if retry == Some(false) {
             return None;
         }
         let all = (fingerprint, Instant::ZERO, 0)..=(fingerprint, Instant::NEVER, u64::MAX);
-        let mut same = self.open.range(all);
+        let mut same = self.open.range(all).skip_while(|((_, due, _), _)| is_over(*due, now));
         let (key, arrived) = same.next().map(|(key, arrived)| (*key, *arrived))?;
         let (_, due, _) = key;
         let away = due.since(arrived);
         let alone = same.next().is_none();
         let early = if alone { away / 10 } else { Duration::ZERO };
         let on_time = now >= due - early;
-        if on_time || (alone && retry == Some(true)) {
-            self.open.remove(&key);
-            self.by_due.remove(&(due, key));
-        }
-        on_time.then(|| {
-            self.learn(true);
-            Kept { arrived, away }
-        })
+        let kept = on_time.then_some(Kept { arrived, away });
+        (on_time || (alone && retry == Some(true))).then_some((key, kept))
     }
 
-    /// Forgets promises whose time is long over.
-    fn lapse(&mut self, now: Instant) {
-        while self.by_due.first().is_some_and(|(due, ..)| *due + GRACE <= now) {
-            self.drop_first();
-            self.learn(false);
-        }
-    }
-
-    fn learn(&mut self, kept: bool) {
-        *(if kept { &mut self.kept } else { &mut self.lapsed }) += 1;
-        if self.kept + self.lapsed >= LEARNT {
-            self.kept /= 2;
-            self.lapsed /= 2;
-        }
+    /// Promises whose time is long over.
+    fn over(&self, now: Instant) -> usize {
+        self.by_due.iter().take_while(|(due, ..)| is_over(*due, now)).count()
     }
 
     fn drop_first(&mut self) {
@@ -123,6 +172,10 @@ impl Promises {
             self.open.remove(&key);
         }
     }
+}
+
+fn is_over(due: Instant, now: Instant) -> bool {
+    due + GRACE <= now
 }
 
 #[cfg(test)]

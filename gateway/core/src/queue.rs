@@ -69,6 +69,12 @@ impl Queue {
         Some(waiter)
     }
 
+    /// Who holds that place.
+    #[cfg(test)]
+    pub fn waiter(&self, id: TicketId) -> Option<&Waiter> {
+        self.line.get(&id)
+    }
+
     /// Requests in the line.
     pub fn len(&self) -> u32 {
         u32::try_from(self.line.len()).unwrap_or(u32::MAX)
@@ -88,6 +94,12 @@ impl Queue {
     pub fn next(&self, id: Option<TicketId>) -> Option<(TicketId, &Waiter)> {
         let behind = id.map_or(Bound::Unbounded, Bound::Excluded);
         self.line.range((behind, Bound::Unbounded)).next().map(|(id, waiter)| (*id, waiter))
+    }
+
+    /// How many stand before somebody who first arrived at `arrived` and enters now. Takes time in proportion to the
+    /// answer.
+    pub fn arrived_by(&self, arrived: Instant) -> u32 {
+        self.before(TicketId { arrived, serial: self.serial })
     }
 
     /// How many stand before `id` in the line. Takes time in proportion to the answer.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HOST};
 use http::uri::Authority;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 
 /// Something that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,22 @@ pub(super) enum Ask {
     Metrics,
     /// Whether the gateway lives.
     Alive,
+    /// Where a request would go (E3); the request is in the body.
+    Route,
 }
+
+impl Ask {
+    /// The methods that it takes, as in `Allow`.
+    const fn methods(self) -> &'static str {
+        match self {
+            Self::Page | Self::Status | Self::Metrics | Self::Alive => "GET, HEAD",
+            Self::Route => "POST",
+        }
+    }
+}
+
+/// What stands before the path of a request that is asked about.
+pub(super) const ROUTE: &str = "/route";
 
 /// Longest path that is repeated in an answer, in characters.
 const QUOTED: usize = 100;
@@ -33,6 +48,8 @@ pub(super) struct Refusal {
     status: StatusCode,
     /// For people.
     text: String,
+    /// The methods that are allowed, where the method is what is wrong.
+    allow: Option<&'static str>,
 }
 
 impl Refusal {
@@ -42,9 +59,7 @@ impl Refusal {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        }
+        headers.extend(self.allow.map(|methods| (ALLOW, HeaderValue::from_static(methods))));
         response
     }
 }
@@ -52,11 +67,11 @@ impl Refusal {
 /// What `request` asks for.
 ///
 /// # Errors
-/// 421 for a host that is not this machine, 404 for an unknown path, 405 for another method than GET or HEAD.
+/// 421 for a host that is not this machine, 404 for an unknown path, 405 for a method that the path does not take.
 pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
     if let Some(host) = strange_host(request) {
         let text = format!("host {host:?} is not this gateway's; ask by its IP address or as localhost\n");
-        return Err(Refusal { status: StatusCode::MISDIRECTED_REQUEST, text });
+        return Err(Refusal { status: StatusCode::MISDIRECTED_REQUEST, text, allow: None });
     }
     let path = request.uri().path();
     let asked = match path {
@@ -64,6 +79,9 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
         "/status" => Ask::Status,
         "/metrics" => Ask::Metrics,
         "/livez" => Ask::Alive,
+        _ if path.strip_prefix(ROUTE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
+            Ask::Route
+        }
         _ => {
             let path: String = path.chars().take(QUOTED).collect();
             let text = format!(
@@ -72,14 +90,17 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
                  /status   the same as JSON\n\
                  /metrics  for Prometheus\n\
                  /livez    whether the gateway lives\n\
+                 /route    where a request would go: POST its body here, or to /route and its path\n\
                  Requests for a model go to the other port, `listen` in the configuration.\n"
             );
-            return Err(Refusal { status: StatusCode::NOT_FOUND, text });
+            return Err(Refusal { status: StatusCode::NOT_FOUND, text, allow: None });
         }
     };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let text = format!("{path} takes GET and HEAD\n");
-        return Err(Refusal { status: StatusCode::METHOD_NOT_ALLOWED, text });
+    let methods = asked.methods();
+    if !methods.split(", ").any(|method| request.method() == method) {
+        let path: String = path.chars().take(QUOTED).collect();
+        let text = format!("{path} takes {}\n", methods.replace(", ", " and "));
+        return Err(Refusal { status: StatusCode::METHOD_NOT_ALLOWED, text, allow: Some(methods) });
     }
     Ok(asked)
 }
@@ -102,6 +123,8 @@ fn is_own(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
 
     fn request(method: Method, target: &str, hosts: &[&str]) -> Request<()> {
@@ -134,7 +157,7 @@ mod tests {
             let refused = ask(&request(Method::POST, path, &["localhost"])).expect_err(path);
             assert_eq!(refused.status, StatusCode::NOT_FOUND);
             let text = &refused.text;
-            for part in [path, "/status", "/metrics", "/livez", "listen"] {
+            for part in [path, "/status", "/metrics", "/livez", "/route", "listen"] {
                 assert!(text.contains(part), "{text}");
             }
         }
@@ -150,6 +173,16 @@ mod tests {
             assert_eq!(refused.status, StatusCode::METHOD_NOT_ALLOWED);
             assert_eq!(refused.response().headers()[ALLOW], "GET, HEAD");
         }
+        let refused = ask(&request(Method::GET, "/route/v1/embeddings", &[])).expect_err("a refusal");
+        assert_eq!((&*refused.text, refused.allow), ("/route/v1/embeddings takes POST\n", Some("POST")));
+    }
+
+    #[test]
+    fn e3_a_request_is_asked_about_at_route_and_below() {
+        for path in ["/route", "/route/v1/chat/completions", "/route/", "/route?x"] {
+            assert_eq!(ask(&request(Method::POST, path, &["localhost"])), Ok(Ask::Route), "{path}");
+        }
+        assert!(ask(&request(Method::POST, "/routes", &[])).is_err());
     }
 
     #[test]

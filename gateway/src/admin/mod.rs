@@ -1,8 +1,11 @@
-//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`. Gathers what others
-//! know; decides and changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
+//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`. Gathers what
+//! others know; decides and changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
+mod explain;
 mod page;
+mod reason;
+pub mod route;
 pub mod status;
 
 use std::convert::Infallible;
@@ -11,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Request, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -23,13 +26,14 @@ use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::Phase;
 
-use crate::clock::Clock;
-use crate::layer::read::Budget;
 use crate::pool::Pool;
+use crate::server::Gateway;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
-use status::{DecisionStatus, DeploymentStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status};
+use status::{
+    DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status,
+};
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
@@ -56,23 +60,22 @@ pub type Render = metrics_exporter_prometheus::PrometheusHandle;
 
 /// See the module.
 pub struct Admin {
-    clock: Clock,
+    gateway: Arc<Gateway>,
     watched: Vec<Watched>,
-    budget: Arc<Budget>,
     render: Render,
     page: Page,
 }
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
-    pub fn new(clock: Clock, watched: Vec<Watched>, budget: Arc<Budget>, render: Render) -> Arc<Self> {
-        Arc::new(Self { clock, watched, budget, render, page: Page::new() })
+    pub fn new(gateway: Arc<Gateway>, watched: Vec<Watched>, render: Render) -> Arc<Self> {
+        Arc::new(Self { gateway, watched, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: self.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
@@ -95,6 +98,7 @@ impl Admin {
                 .as_ref()
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
+            ejected: EjectedStatus::new(known.trust, seen.at),
             why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
@@ -123,6 +127,7 @@ impl Admin {
             let name = |id| replica_name(watched.pool.name(), id);
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
             let view = watched.control.view();
+            let judged = watched.pool.judged();
             watched.meter.gauges(&Figures {
                 queued: seen.queued,
                 conversations,
@@ -130,18 +135,21 @@ impl Admin {
                 in_flight: seen.replicas.iter().map(|facts| (name(facts.id), facts.in_flight)).collect(),
                 phases: PHASES.map(|phase| (phase, u32::try_from(count(phase)).unwrap_or(u32::MAX))).to_vec(),
                 decisions: view.by_reason,
+                ejections: judged.ejections,
+                retries_refused: judged.retries_refused,
                 starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
             });
         }
-        meter::buffered(self.budget.used());
+        meter::buffered(self.gateway.budget.used());
         self.render.render()
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let asked = match ask(request) {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let asked = match ask(&request) {
             Ok(asked) => asked,
             Err(refusal) => return refusal.response().map(Full::new),
         };
+        let mut status = StatusCode::OK;
         let (kind, body) = match asked {
             Ask::Page => ("text/html; charset=utf-8", self.page.html()),
             Ask::Status => {
@@ -149,12 +157,23 @@ impl Admin {
             }
             Ask::Metrics => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
             Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
+            Ask::Route => {
+                let body = explain::answer(&self.gateway, request).await.unwrap_or_else(|error| {
+                    status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
+                    error.body()
+                });
+                ("application/json", body)
+            }
         };
         let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         if asked == Ask::Page {
             self.page.protect(headers);
         }
@@ -183,8 +202,8 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
         let admin = Arc::clone(&admin);
         tokio::spawn(async move {
             let service = service_fn(move |request| {
-                let answer = admin.answer(&request);
-                async move { Ok::<_, Infallible>(answer) }
+                let admin = Arc::clone(&admin);
+                async move { Ok::<_, Infallible>(admin.answer(request).await) }
             });
             let _ = http1::Builder::new()
                 .timer(TokioTimer::new())

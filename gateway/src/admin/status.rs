@@ -10,6 +10,7 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
 use crate::endpoint::Engine;
+use crate::pool::Trust;
 
 /// Most decisions that a deployment tells.
 pub const MOST_DECISIONS: usize = 32;
@@ -83,9 +84,43 @@ pub struct ReplicaStatus {
     pub url: Option<String>,
     /// Why it is in that phase, for people, where there is something to say.
     pub why: Option<String>,
+    /// Why it takes no request though it is ready; absent for one that is trusted (R5).
+    #[serde(default)]
+    pub ejected: Option<EjectedStatus>,
     /// What its engine says of itself (G2); absent while it is not ready.
     #[serde(default)]
     pub engine: Option<EngineStatus>,
+}
+
+/// A replica that is taken out because of how it answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EjectedStatus {
+    /// What it did, for people.
+    pub why: String,
+    /// Seconds until a request is tried there; 0 where that is so now.
+    pub for_s: f64,
+}
+
+impl EjectedStatus {
+    /// How `trust` looks at `now`, where it is not whole.
+    pub fn new(trust: Trust, now: Instant) -> Option<Self> {
+        let (why, until) = match trust {
+            Trust::Whole => return None,
+            Trust::Out { until, why } => (why, until),
+            Trust::Trial { why, .. } => (why, now),
+        };
+        Some(Self { why: why.to_string(), for_s: until.since(now).as_secs_f64() })
+    }
+
+    /// The same as a sentence.
+    pub fn sentence(&self) -> String {
+        let Self { why, for_s } = self;
+        if *for_s > 0.0 {
+            format!("it gets no request for {} s, because {why}", for_s.ceil())
+        } else {
+            format!("one request is tried there, because {why}")
+        }
+    }
 }
 
 /// What an engine last said of itself. A figure that is absent is unknown, never zero (G2).
@@ -163,8 +198,23 @@ impl DecisionStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::{Cause, Fault};
     use tidegate_shared::decision::ScaleReason;
     use tidegate_shared::time::Duration;
+
+    #[test]
+    fn r5_who_is_out_is_told_with_the_reason_and_the_time_that_is_left() {
+        let second = Duration::from_secs(1);
+        let why = Cause { fault: Fault::Silent, faults: 10, of: 17 };
+        let now = Instant::ZERO + second * 60;
+        let told = |trust| EjectedStatus::new(trust, now).map(|ejected| ejected.sentence());
+        assert_eq!(told(Trust::Whole), None);
+        let because = "because 10 of 17 requests failed; the last one got no answer in time";
+        let out = Trust::Out { until: now + second * 5 / 2, why };
+        assert_eq!(told(out), Some(format!("it gets no request for 3 s, {because}")));
+        let trial = Trust::Trial { running: true, why };
+        assert_eq!(told(trial), Some(format!("one request is tried there, {because}")));
+    }
 
     #[test]
     fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {

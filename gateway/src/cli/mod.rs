@@ -3,10 +3,14 @@
 //! Each command is one file with its arguments and a `run`. Results go to standard output, errors to standard error
 //! as `error: …`. Exit codes: 0 done, 1 failed, 2 the command line itself is wrong.
 
+mod admin;
 mod check;
+mod explain;
+mod grid;
 mod programs;
 mod quickstart;
 mod render;
+mod route;
 mod serve;
 mod status;
 mod style;
@@ -21,7 +25,8 @@ use thiserror::Error;
 use crate::app::AppError;
 use crate::engine::{EngineArgs, EngineError};
 use crate::quickstart::QuickstartError;
-use status::StatusError;
+use admin::AdminError;
+use route::RouteError;
 
 /// A Rust ingress for fleets of LLM engines: routes OpenAI requests to replicas and sizes the fleet.
 #[derive(Debug, Parser)]
@@ -54,6 +59,9 @@ enum Command {
     Serve(ConfigArgs),
     /// Show deployments, replicas and scaling decisions of a running gateway.
     Status(status::StatusArgs),
+    /// Tell where a request would go now, without sending it.
+    #[command(after_help = route::EXAMPLES)]
+    Route(route::RouteArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
     Engine(EngineArgs),
 }
@@ -85,7 +93,9 @@ enum CliError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
-    Status(#[from] StatusError),
+    Admin(#[from] AdminError),
+    #[error(transparent)]
+    Route(#[from] RouteError),
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
@@ -98,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args.config),
         Command::Serve(args) => serve::run(&args.config),
         Command::Status(args) => status::run(&args),
+        Command::Route(args) => route::run(&args),
         Command::Engine(args) => serve::engine(args),
     };
     match done {

@@ -5,10 +5,10 @@
 
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::replica::Phase;
-use tidegate_shared::time::Duration;
 
 use crate::admin::status::{DecisionStatus, DeploymentStatus, ReplicaStatus, Status};
 
+use super::grid::{Cell, Grid, age, counted, sentence};
 use super::style::{Style, Tint, clean};
 
 /// Decisions shown for each deployment.
@@ -38,6 +38,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
         text.push('\n');
         text.push_str(&replicas(&deployment.replicas, style));
         for replica in &deployment.replicas {
+            if let Some(ejected) = &replica.ejected {
+                let label = format!("{}: ", clean(&replica.id));
+                text.push_str(&sentence(&label, &ejected.sentence(), Some(Tint::Yellow), style));
+            }
             if let Some(why) = &replica.why {
                 let label = format!("{}: ", clean(&replica.id));
                 text.push_str(&sentence(&label, why, Some(Tint::Yellow), style));
@@ -59,10 +63,12 @@ fn size(deployment: &DeploymentStatus) -> String {
     };
     let provider = clean(provider);
     let ready = deployment.replicas.iter().filter(|replica| replica.phase == Phase::Ready).count();
+    let ejected = deployment.replicas.iter().filter(|replica| replica.ejected.is_some()).count();
+    let ejected = if ejected == 0 { String::new() } else { format!(", {ejected} of them ejected") };
     if min == max {
-        return format!("{provider}, fixed at {}; {ready} ready", counted(*max, "replica"));
+        return format!("{provider}, fixed at {}; {ready} ready{ejected}", counted(*max, "replica"));
     }
-    format!("{provider}, {mode}, {min} to {}; {ready} ready", counted(*max, "replica"))
+    format!("{provider}, {mode}, {min} to {}; {ready} ready{ejected}", counted(*max, "replica"))
 }
 
 fn load(deployment: &DeploymentStatus) -> String {
@@ -72,11 +78,6 @@ fn load(deployment: &DeploymentStatus) -> String {
         _ => format!(" (oldest {})", age(deployment.oldest_wait_s)),
     };
     format!("{in_flight} in flight, {queued} queued{waited}, {}", counted(*conversations, "conversation"))
-}
-
-/// `1 replica`, `2 replicas`.
-fn counted(count: u32, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
@@ -89,7 +90,7 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
     for replica in replicas {
         let mut row = vec![
             (clean(&replica.id), None),
-            (replica.phase.to_string(), tint(replica.phase)),
+            phase(replica),
             (age(replica.age_s), None),
             (replica.in_flight.to_string(), None),
             (replica.load_tokens.to_string(), None),
@@ -112,6 +113,14 @@ fn cache(replica: &ReplicaStatus) -> Option<String> {
     let engine = replica.engine.as_ref()?;
     let (used, capacity) = engine.kv_used.zip(engine.kv_capacity)?;
     Some(format!("{}%", used.saturating_mul(100).checked_div(capacity)?))
+}
+
+/// Its phase; or, where it is ready and not trusted, that.
+fn phase(replica: &ReplicaStatus) -> Cell {
+    match &replica.ejected {
+        Some(_) if replica.phase == Phase::Ready => ("ejected".to_owned(), Some(Tint::Red)),
+        _ => (replica.phase.to_string(), tint(replica.phase)),
+    }
 }
 
 const fn tint(phase: Phase) -> Option<Tint> {
@@ -137,95 +146,6 @@ fn decisions(decisions: &[DecisionStatus], style: Style) -> String {
         ]);
     }
     table.render(style)
-}
-
-/// Columns that line up; a heading that begins with `>` aligns its column to the right.
-struct Grid {
-    headings: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
-}
-
-type Cell = (String, Option<Tint>);
-
-impl Grid {
-    fn new(headings: &[&'static str]) -> Self {
-        Self { headings: headings.to_vec(), rows: Vec::new() }
-    }
-
-    fn add_column(&mut self, heading: Option<&'static str>) {
-        self.headings.extend(heading);
-    }
-
-    /// The last column is wrapped between words to the width of `style`.
-    fn render(&self, style: Style) -> String {
-        let heading = |&name: &&'static str| (name.trim_start_matches('>').to_owned(), Some(Tint::Dim));
-        let head: Vec<Cell> = self.headings.iter().map(heading).collect();
-        let rows = || std::iter::once(&head).chain(&self.rows);
-        let width = |column: usize| {
-            let cells = rows().filter_map(|row| row.get(column));
-            cells.map(|(text, _)| text.chars().count()).max().unwrap_or(0)
-        };
-        let fixed: Vec<usize> = (0..self.headings.len().saturating_sub(1)).map(width).collect();
-        let indent = 2 + fixed.iter().map(|width| width + 2).sum::<usize>();
-        let mut text = String::new();
-        for row in rows() {
-            text.push_str("  ");
-            for (((cell, tint), width), heading) in row.iter().zip(&fixed).zip(&self.headings) {
-                let space = " ".repeat(width.saturating_sub(cell.chars().count()));
-                let cell = paint(style, *tint, cell);
-                let (left, right) = if heading.starts_with('>') { (&*space, "") } else { ("", &*space) };
-                text.push_str(&format!("{left}{cell}{right}  "));
-            }
-            if let Some((cell, tint)) = row.get(fixed.len()) {
-                text.push_str(&paint(style, *tint, &wrapped(cell, indent, style)));
-            }
-            text.truncate(text.trim_end().len());
-            text.push('\n');
-        }
-        text
-    }
-}
-
-fn paint(style: Style, tint: Option<Tint>, text: &str) -> String {
-    tint.map_or_else(|| text.to_owned(), |tint| style.paint(tint, text))
-}
-
-/// A sentence with its label, indented and wrapped.
-fn sentence(label: &str, text: &str, tint: Option<Tint>, style: Style) -> String {
-    let body = wrapped(text, label.chars().count() + 2, style);
-    format!("  {}{body}\n", paint(style, tint.filter(|_| !label.is_empty()), label))
-}
-
-/// `text` in lines that end between words at the width of `style`; all but the first are set in by `indent`.
-fn wrapped(text: &str, indent: usize, style: Style) -> String {
-    let room = style.width.saturating_sub(indent).max(20);
-    let mut lines: Vec<String> = Vec::new();
-    for written in text.lines() {
-        let mut line = String::new();
-        for word in clean(written).split_whitespace() {
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
-                lines.push(std::mem::take(&mut line));
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(line);
-    }
-    lines.join(&format!("\n{}", " ".repeat(indent)))
-}
-
-/// Seconds as people say them, to two places: `4.2s`, `31s`, `5m 12s`, `3h 4m`, `2d 3h`.
-fn age(seconds: f64) -> String {
-    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    match time.as_secs() {
-        0..10 => format!("{:.1}s", time.as_secs_f64()),
-        s @ 10..60 => format!("{s}s"),
-        s @ 60..3_600 => format!("{}m {}s", s / 60, s % 60),
-        s @ 3_600..86_400 => format!("{}h {}m", s / 3_600, s / 60 % 60),
-        s => format!("{}d {}h", s / 86_400, s / 3_600 % 24),
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
   "new_field":1},
  {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
   "replicas":[
-   {"id":"embed-1","phase":"ready","age_s":372.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9101","why":null},
+   {"id":"embed-1","phase":"ready","age_s":372.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9101","why":"it answers 500 Internal Server Error","ejected":{"why":"5 requests in a row failed; the last one was answered with a 5xx status","for_s":3.2}},
    {"id":"embed-2","phase":"failed","age_s":100000.0,"in_flight":0,"load_tokens":0,"capacity":8,"conversations":0,"url":"http://127.0.0.1:9102","why":"connection refused"}],
   "decision":null,"trouble":null},
  {"name":"idle","mode":"flex","provider":"process","min":0,"max":1,"target":0,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":1,
@@ -50,12 +50,15 @@ chat  process, flex, 0 to 4 replicas; 1 ready
                        need 5, but max is 4
   1m 4s ago    0 -> 1  a request waits and no replica is ready
 
-embed  static, fixed at 2 replicas; 1 ready
+embed  static, fixed at 2 replicas; 1 ready, 1 of them ejected
   0 in flight, 0 queued, 0 conversations
 
-  REPLICA  PHASE      FOR  LOAD  TOKENS  HOMES  SIZE  URL
-  embed-1  ready   6m 12s     0       0      0     4  http://127.0.0.1:9101
-  embed-2  failed   1d 3h     0       0      0     8  http://127.0.0.1:9102
+  REPLICA  PHASE       FOR  LOAD  TOKENS  HOMES  SIZE  URL
+  embed-1  ejected  6m 12s     0       0      0     4  http://127.0.0.1:9101
+  embed-2  failed    1d 3h     0       0      0     8  http://127.0.0.1:9102
+  embed-1: it gets no request for 4 s, because 5 requests in a row failed; the
+           last one was answered with a 5xx status
+  embed-1: it answers 500 Internal Server Error
   embed-2: connection refused
 
 idle  process, flex, 0 to 1 replica; 0 ready

@@ -6,16 +6,15 @@ use std::io::{self, Write};
 
 use bytes::Bytes;
 use clap::Args;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use thiserror::Error;
+use http::Request;
+use http_body_util::Full;
 use tidegate_shared::time::Duration;
 
 use crate::admin::status::Status;
 use crate::config::BaseUrl;
-use crate::once::{NoAnswer, Place, get};
-use crate::upstream::dial::Site;
 
 use super::CliError;
+use super::admin::{AdminArgs, AdminError, exchange, parse, verbatim};
 use super::render::render;
 use super::style::Style;
 
@@ -25,41 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Arguments of `tidegate status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Where the gateway's admin port is.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = admin_url)]
-    admin: BaseUrl,
-    /// Print the JSON that the gateway gave.
-    #[arg(long)]
-    json: bool,
-}
-
-fn admin_url(text: &str) -> Result<BaseUrl, &'static str> {
-    let url =
-        if text.contains("://") { BaseUrl::parse(text) } else { BaseUrl::parse(&format!("http://{text}")) }?;
-    if url.is_https() { Err("must be http://host:port: the admin side speaks no TLS") } else { Ok(url) }
-}
-
-/// Why there is no status to show.
-#[derive(Debug, Error)]
-pub(super) enum StatusError {
-    #[error(
-        "no gateway answers at {url}: {why}\nIs `tidegate serve` running? Give its admin port with --admin URL."
-    )]
-    Unreachable { url: BaseUrl, why: String },
-    #[error("{url} is not the admin port of a gateway: {why}")]
-    Foreign { url: BaseUrl, why: String },
+    #[command(flatten)]
+    gateway: AdminArgs,
 }
 
 /// Asks and shows.
 pub(super) fn run(args: &StatusArgs) -> Result<(), CliError> {
-    let url = &args.admin;
+    let url = &args.gateway.admin;
     let answer = ask(url)?;
     let stdout = io::stdout();
-    let text = if args.json {
-        let _: IgnoredAny = parse(url, &answer)?;
-        let mut text = String::from_utf8_lossy(&answer).trim_end().to_owned();
-        text.push('\n');
-        text
+    let text = if args.gateway.json {
+        verbatim(url, &answer)?
     } else {
         render(&parse::<Status>(url, &answer)?, Style::of(&stdout))
     };
@@ -68,35 +43,24 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-fn parse<T: DeserializeOwned>(url: &BaseUrl, answer: &[u8]) -> Result<T, StatusError> {
-    serde_json::from_slice(answer).map_err(|error| StatusError::Foreign {
-        url: url.clone(),
-        why: format!("unexpected answer: {error}"),
-    })
-}
-
 /// The body of `GET /status`.
-fn ask(url: &BaseUrl) -> Result<Bytes, StatusError> {
-    let unreachable = |why: String| StatusError::Unreachable { url: url.clone(), why };
-    let foreign = |why: String| StatusError::Foreign { url: url.clone(), why };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| unreachable(error.to_string()))?;
-    let site = Site::plain(url, PATIENCE);
-    let place = Place { site: &site, prefix: url.prefix() };
-    match runtime.block_on(get(place, "/status", PATIENCE)) {
-        Ok((status, body)) if status.is_success() => Ok(body),
-        Ok((status, _)) => Err(foreign(format!("GET /status gave {status}"))),
-        Err(NoAnswer::Broken(why)) => Err(foreign(why)),
-        Err(NoAnswer::Unreachable(why)) => Err(unreachable(why)),
-        Err(no @ (NoAnswer::Slow(_) | NoAnswer::Local(_))) => Err(unreachable(no.to_string())),
+fn ask(url: &BaseUrl) -> Result<Bytes, AdminError> {
+    let request = Request::get("/status").body(Full::default());
+    let request = request.map_err(|error| AdminError::foreign(url, error))?;
+    let answer = exchange(url, request, PATIENCE)?;
+    if !answer.status().is_success() {
+        return Err(AdminError::foreign(url, format!("GET /status gave {}", answer.status())));
     }
+    Ok(answer.into_body())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Read;
     use std::net::TcpListener;
+
+    use super::super::admin::admin_url;
+    use super::*;
 
     /// A server that answers one connection with `answer`.
     fn server(answer: &'static str) -> (BaseUrl, std::thread::JoinHandle<String>) {

@@ -9,6 +9,7 @@ use std::path::Path;
 use tidegate_scaler::provider::docker::{DockerHost, DockerSpec, Gpus, Network, Pull};
 use tidegate_scaler::provider::process::PORT;
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::Price;
 use toml::de::DeValue;
 
 use super::deployment::{TEBI, capacity, environment, start_limit};
@@ -50,6 +51,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
         shm_size: table.read("shm_size", value::size(1..=TEBI)).map(|found| found.value),
         pull: table.or("pull", Pull::default(), value::choice(&PULLS)),
         capacity: capacity(&mut table),
+        price: Price::FREE,
         start_limit: start_limit(&mut table),
     };
     table.finish();

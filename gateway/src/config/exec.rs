@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tidegate_scaler::provider::exec::{ExecSpec, LIST_EVERY, TIME_LIMIT};
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::Price;
 use tidegate_shared::time::Duration;
 
 use super::deployment::{SECOND, capacity, environment, start_limit};
@@ -35,6 +36,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
         time_limit,
         list_every,
         capacity,
+        price: Price::FREE,
         start_limit,
     }))
 }

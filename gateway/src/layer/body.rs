@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use smallvec::SmallVec;
 
+use super::keepalive::Kept;
 use super::relay::Relay;
 
 /// A request body in memory, in pieces: the client's bytes, cut only where a rule rewrites some of them (H3). Cheap to
@@ -67,6 +68,8 @@ pub enum ResponseBody {
     Own(Option<Bytes>),
     /// A replica's, as it comes.
     Relay(Relay),
+    /// Either, with comments in its silences.
+    Kept(Box<Kept>),
 }
 
 impl From<Bytes> for ResponseBody {
@@ -86,6 +89,7 @@ impl Body for ResponseBody {
         match self.get_mut() {
             Self::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Relay(relay) => Pin::new(relay).poll_frame(cx),
+            Self::Kept(kept) => Pin::new(&mut **kept).poll_frame(cx),
         }
     }
 
@@ -93,6 +97,7 @@ impl Body for ResponseBody {
         match self {
             Self::Own(bytes) => bytes.is_none(),
             Self::Relay(relay) => relay.is_end_stream(),
+            Self::Kept(kept) => kept.is_end_stream(),
         }
     }
 
@@ -100,6 +105,7 @@ impl Body for ResponseBody {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Self::Relay(relay) => relay.size_hint(),
+            Self::Kept(kept) => kept.size_hint(),
         }
     }
 }

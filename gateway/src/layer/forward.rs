@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST};
+use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use smallvec::SmallVec;
+use tidegate_gateway_core::retry::{Failure, Tries};
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::id::ReplicaId;
 
 use super::body::{RequestBody, ResponseBody};
 use super::headers;
@@ -20,18 +19,18 @@ use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
 use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
-use crate::pool::{Admission, Change, Held, Pool, Rejection};
+use crate::pool::{Admission, Change, Fault, Held, Pool, Rejection, Second, Sign};
+use crate::probe;
 use crate::server::Core;
 use crate::telemetry::record::Record;
 use crate::upstream::{Carrier, UpstreamError};
 
-/// Attempts at one request, the first included.
-const ATTEMPTS: usize = 4;
-/// Times that one replica gets the same request: it may have worked on it each time.
-const SENDS: usize = 2;
 /// What is said where this machine has no room for a connection.
 const NO_SOCKET: Rejection = Rejection { reason: Refusal::NoSocket, retry_after: Duration::from_secs(1) };
-const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// What is said where each replica that was asked is loading its model.
+const LOADING: Rejection = Rejection { reason: Refusal::NoReplica, retry_after: Duration::from_secs(1) };
+/// What is said where a failed request is not sent again because too many were.
+const SPENT: &str = "no replica sent an answer, and too many requests of this model were sent twice lately";
 
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
 pub async fn forward(
@@ -43,15 +42,14 @@ pub async fn forward(
 ) -> Response<ResponseBody> {
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
-    let pool = &request.deployment.pool;
     let mut tries = Tries::default();
-    let mut admission = pool.arrive(&request.facts);
+    let mut admission = request.deployment.pool.arrive(&request.facts);
     loop {
-        let held = match place(core, admission, &mut record).await {
+        let mut held = match place(core, admission, &mut record).await {
             Ok(held) => held,
             Err(rejection) => return refuse(record, &request, rejection),
         };
-        if tries.sends_to(held.replica()) >= SENDS {
+        if !tries.may_send_to(held.replica()) {
             return answered_for(&held, respond::error(record, &in_vain()));
         }
         let Some(target) = held.endpoint().target(request.operation.path(), parts.uri.query()) else {
@@ -66,54 +64,116 @@ pub async fn forward(
         let had_it = tries.sends_to(held.replica()) > 0;
         let answer = core.upstream.send(held.endpoint(), core.gateway.limits.first_byte, had_it, make).await;
         (1..sends).for_each(|_| record.sent_again());
-        match answer {
-            Ok((response, carrier)) => {
+        let mut attempt = Attempt { core, request: &request, record: &mut record, tries: &mut tries, sends };
+        let next = match &answer {
+            Ok((response, _)) => attempt.answered(&mut held, response).await,
+            Err(error) => attempt.failed(&mut held, error),
+        };
+        match (next, answer) {
+            (Next::Attempt(next), _) => admission = next,
+            (Next::Refuse(rejection), _) => return refuse(record, &request, rejection),
+            (Next::Fail(error), _) => return answered_for(&held, respond::error(record, &error)),
+            (Next::Relay, Ok((response, carrier))) => {
                 drop(share);
                 return relay(core, response, (held, carrier), record);
             }
-            Err(UpstreamError::Local(why)) => {
-                record.trouble(&why);
-                return refuse(record, &request, NO_SOCKET);
-            }
-            Err(error) => {
-                blame(&held, &error);
-                record.trouble(&error.to_string());
-                if let Some(answer) = verdict(&error) {
-                    return answered_for(&held, respond::error(record, &answer));
-                }
-                tries.failed(held.replica(), sends);
-                if let UpstreamError::Connect { refused, .. } = error {
-                    suspect(pool, &held, refused);
-                }
-                if tries.tried.len() >= ATTEMPTS {
-                    return answered_for(&held, respond::error(record, &in_vain()));
-                }
-                drop(held);
-                admission = pool.retry(&request.facts, &tries.tried, record.arrived());
-            }
+            (Next::Relay, Err(_)) => return answered_for(&held, respond::error(record, &in_vain())),
         }
     }
 }
 
-/// The failed attempts at one request.
-#[derive(Debug, Default)]
-struct Tries {
-    /// The replica of each.
-    tried: SmallVec<[ReplicaId; ATTEMPTS]>,
-    /// Who got the request, once for each time that it was sent.
-    sent: SmallVec<[ReplicaId; ATTEMPTS * SENDS]>,
+/// What follows an attempt.
+enum Next {
+    /// The answer goes to the client.
+    Relay,
+    /// Another attempt.
+    Attempt(Admission),
+    /// 503.
+    Refuse(Rejection),
+    /// An error of the gateway's own.
+    Fail(ApiError),
 }
 
-impl Tries {
-    /// An attempt at `replica` failed, in which it was sent the request so often: not at all where nobody listens.
-    fn failed(&mut self, replica: ReplicaId, sends: usize) {
-        self.tried.push(replica);
-        self.sent.extend(std::iter::repeat_n(replica, sends));
+/// An attempt that came to something, and what it belongs to.
+struct Attempt<'a> {
+    core: &'a Core,
+    request: &'a Identified,
+    record: &'a mut Record,
+    tries: &'a mut Tries,
+    /// How often the request was sent.
+    sends: usize,
+}
+
+impl Attempt<'_> {
+    /// An answer began. Busy is load and no fault: where another replica has room, the request goes there (C-032). What
+    /// an engine says that loads its model is not shown (C-028). Anything else is the client's, an error too: it may
+    /// come of the request, which would fail, or kill, everywhere.
+    async fn answered(&mut self, held: &mut Held, response: &Response<Incoming>) -> Next {
+        let status = response.status();
+        if !matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
+                held.blame(Fault::Status, &format!("it answers {status}"));
+            }
+            return Next::Relay;
+        }
+        let clock = self.core.gateway.clock;
+        if status == StatusCode::SERVICE_UNAVAILABLE && probe::is_loading(clock, held.endpoint()).await {
+            held.endpoint().note_trouble("it is loading its model");
+            suspect(&self.request.deployment.pool, held, false);
+            return self.again(held, Failure::Loading);
+        }
+        held.note(Sign::Busy(headers::retry_after(response.headers())));
+        let mut tries = self.tries.clone();
+        tries.failed(held.replica(), Failure::Busy, self.sends);
+        if !tries.may_go_on() {
+            return Next::Relay;
+        }
+        match self.request.deployment.pool.elsewhere(&self.request.facts, tries.tried()) {
+            Second::Now(held) => {
+                *self.tries = tries;
+                Next::Attempt(Admission::Now(held))
+            }
+            Second::Nobody => Next::Relay,
+            Second::Spent => {
+                self.record.trouble(SPENT);
+                Next::Relay
+            }
+        }
     }
 
-    /// How often `replica` was sent the request.
-    fn sends_to(&self, replica: ReplicaId) -> usize {
-        self.sent.iter().filter(|sent| **sent == replica).count()
+    /// No answer came.
+    fn failed(&mut self, held: &mut Held, error: &UpstreamError) -> Next {
+        let (fault, failure) = match error {
+            UpstreamError::Local(why) => {
+                self.record.trouble(why);
+                return Next::Refuse(NO_SOCKET);
+            }
+            UpstreamError::Connect { .. } => (Fault::Connect, Failure::Connect),
+            UpstreamError::Broken { .. } => (Fault::Broken, Failure::Broken),
+            UpstreamError::Silent(_) => (Fault::Silent, Failure::Broken),
+        };
+        held.blame(fault, &error.to_string());
+        self.record.trouble(&error.to_string());
+        if let UpstreamError::Connect { refused, .. } = error {
+            suspect(&self.request.deployment.pool, held, *refused);
+        }
+        match verdict(error) {
+            Some(answer) => Next::Fail(answer),
+            None => self.again(held, failure),
+        }
+    }
+
+    /// Another attempt, where one is left and the budget allows it.
+    fn again(&mut self, held: &Held, failure: Failure) -> Next {
+        let Identified { deployment, facts, .. } = self.request;
+        self.tries.failed(held.replica(), failure, self.sends);
+        if !self.tries.may_go_on() {
+            return if failure == Failure::Loading { Next::Refuse(LOADING) } else { Next::Fail(in_vain()) };
+        }
+        if failure.costs() && !deployment.pool.may_retry() {
+            return Next::Fail(ApiError::bad_replica(SPENT));
+        }
+        Next::Attempt(deployment.pool.retry(facts, self.tries.tried(), self.record.arrived()))
     }
 }
 
@@ -151,16 +211,10 @@ async fn place(core: &Core, admission: Admission, record: &mut Record) -> Result
     verdict
 }
 
-/// It could not even be connected to.
+/// It could not even be connected to, or loads its model: it takes nothing until its probe has looked.
 fn suspect(pool: &Arc<Pool>, held: &Held, refused: bool) {
     pool.change(held.replica(), if refused { Change::Refused } else { Change::Suspect });
     held.endpoint().suspect();
-}
-
-fn blame(held: &Held, error: &UpstreamError) {
-    let endpoint = held.endpoint();
-    endpoint.count_error();
-    endpoint.note_trouble(&error.to_string());
 }
 
 fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Response<ResponseBody> {
@@ -199,7 +253,7 @@ fn outgoing(
 fn relay(
     core: &Core,
     response: Response<Incoming>,
-    (held, carrier): (Held, Carrier),
+    (mut held, carrier): (Held, Carrier),
     mut record: Record,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = response.into_parts();
@@ -208,24 +262,26 @@ fn relay(
     parts.version = http::Version::HTTP_11;
     let kind = kind(&parts.headers);
     if kind == Kind::Events {
-        // A proxy in front of this one must not collect events either (C-011).
-        parts.headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-        parts.headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+        respond::unbuffered(&mut parts.headers);
     }
     parts.extensions.clear();
     record.status(parts.status.as_u16());
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         record.trouble("the replica wants to switch protocols");
+        held.blame(Fault::Broken, "it wants to switch protocols");
         return answered_for(
             &held,
             respond::error(record, &ApiError::bad_replica("the replica broke the protocol")),
         );
     }
-    held.endpoint().well();
+    if !held.is_blamed() {
+        held.endpoint().well();
+    }
     let (replica, route) = (held.endpoint().header(), HeaderValue::from_static(held.route().as_str()));
     parts.headers.insert(REPLICA, replica);
     parts.headers.insert(ROUTE, route);
     let limit = core.gateway.limits.between_bytes;
+    let kind = (kind, parts.status.is_success());
     let exchange = Exchange::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
     Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
 }
@@ -237,8 +293,13 @@ fn answered_for(held: &Held, mut response: Response<ResponseBody>) -> Response<R
     response
 }
 
+/// Whether an answer is an event stream that can be read here.
+pub(super) fn is_event_stream(response: &Response<ResponseBody>) -> bool {
+    response.status() == StatusCode::OK && kind(response.headers()) == Kind::Events
+}
+
 fn kind(headers: &HeaderMap) -> Kind {
-    if headers.contains_key(CONTENT_ENCODING) {
+    if respond::is_encoded(headers) {
         return Kind::Opaque;
     }
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");

@@ -1,9 +1,12 @@
 //! Which headers go on and which end here (H5).
 
+use std::time::Duration;
+
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHORIZATION, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+use tidegate_shared::names::header;
 
 /// Headers that belong to one connection.
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -29,6 +32,14 @@ pub fn for_client(headers: &mut HeaderMap) {
         headers.remove(CONTENT_LENGTH);
     }
     drop_hop_by_hop(headers);
+}
+
+/// When a replica says to come again: in milliseconds, or in seconds. A date is not understood: it is of a clock that may
+/// be another one.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let number = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse().ok();
+    let seconds = || number(RETRY_AFTER.as_str()).map(Duration::from_secs);
+    number(header::RETRY_AFTER_MS).map(Duration::from_millis).or_else(seconds)
 }
 
 /// Drops the headers that belong to one connection, those that `connection` names among them.
@@ -71,6 +82,22 @@ mod tests {
         headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
         for_client(&mut headers);
         assert!(headers.is_empty());
+    }
+
+    #[test]
+    fn c_032_a_replica_says_when_to_come_again_in_either_unit() {
+        let said = |pairs: &[(&'static str, &str)]| {
+            let pairs = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), value.parse().expect("a header value")));
+            retry_after(&pairs.collect())
+        };
+        assert_eq!(said(&[("retry-after", " 7 ")]), Some(Duration::from_secs(7)));
+        let both = [("retry-after", "7"), ("retry-after-ms", "250")];
+        assert_eq!(said(&both), Some(Duration::from_millis(250)));
+        for wrong in ["-1", "1.5", "", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"] {
+            assert_eq!(said(&[("retry-after", wrong)]), None, "{wrong:?}");
+        }
     }
 
     #[test]

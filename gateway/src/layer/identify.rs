@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::body::RequestBody;
 use crate::deployment::{Deployment, Directory};
 use crate::openai::operation::PromptShape;
-use crate::openai::request::{multipart, named, splice_model};
+use crate::openai::request::{self, multipart, named, splice_model};
 use crate::openai::{ApiError, BodyKind, Operation, Scan, scan};
 
 /// Most answers that a request may ask for at a time, as far as they are reckoned with.
@@ -32,8 +32,19 @@ pub struct Identified {
     pub body: RequestBody,
     /// The model's name as the client wrote it.
     pub model: String,
+    /// What names the conversation, where something does.
+    pub named_by: Option<NamedBy>,
     /// Whether the answer is to be streamed.
     pub stream: bool,
+}
+
+/// What names a conversation (R1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// A header, by its place among those of the deployment.
+    Header(usize),
+    /// A field of the body.
+    Body(request::NamedBy),
 }
 
 /// Understands a request.
@@ -58,7 +69,7 @@ pub fn identify(
     let Some(deployment) = directory.find(&scanned.model) else {
         return Err(ApiError::unknown_model(&scanned.model));
     };
-    let identity = identity(operation, &deployment, headers, &scanned);
+    let (identity, named_by) = identity(operation, &deployment, headers, &scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
         text_bytes: scanned.prompt.text_bytes,
@@ -75,7 +86,7 @@ pub fn identify(
         (model != deployment.model).then(|| splice_model(&body, &scanned, &deployment.model)).flatten();
     drop(scanned);
     let body = renamed.map_or_else(|| RequestBody::from(body), |spliced| RequestBody::new(spliced.pieces));
-    Ok(Identified { operation, deployment, facts, body, model, stream })
+    Ok(Identified { operation, deployment, facts, body, model, named_by, stream })
 }
 
 /// A header names the conversation, else the body does (R1). Embeddings and their like have none.
@@ -84,14 +95,17 @@ fn identity(
     deployment: &Deployment,
     headers: &HeaderMap,
     scanned: &Scan<'_>,
-) -> Identity {
+) -> (Identity, Option<NamedBy>) {
     if operation.prompt_shape() == PromptShape::Plain {
-        return Identity::None;
+        return (Identity::None, None);
     }
-    let header = deployment.conversation_headers.iter().find_map(|name| headers.get(name));
+    let names = deployment.conversation_headers.iter().enumerate();
+    let header = names.filter_map(|(at, name)| Some((at, headers.get(name)?))).next();
     match header {
-        Some(value) if !value.is_empty() => Identity::Named(named(value.as_bytes())),
-        _ => scanned.identity.clone(),
+        Some((at, value)) if !value.is_empty() => {
+            (Identity::Named(named(value.as_bytes())), Some(NamedBy::Header(at)))
+        }
+        _ => (scanned.identity.clone(), scanned.named_by.map(NamedBy::Body)),
     }
 }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::names::header;
 
@@ -19,6 +19,7 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static(header::REQUEST_ID);
 pub const REPLICA: HeaderName = HeaderName::from_static(header::REPLICA);
 /// See [`REQUEST_ID`].
 pub const ROUTE: HeaderName = HeaderName::from_static(header::ROUTE);
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static(header::RETRY_AFTER_MS);
 
 /// Answers with an error; the record ends here.
@@ -62,11 +63,31 @@ pub fn json(record: &mut Record, status: u16, body: Bytes) -> Response<ResponseB
     response
 }
 
+/// 200 with a stream of events that the gateway begins by itself.
+pub fn events(body: ResponseBody, id: HeaderValue) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(REQUEST_ID, id);
+    unbuffered(headers);
+    response
+}
+
+/// Tells proxies in front of this one not to collect events (C-011).
+pub fn unbuffered(headers: &mut HeaderMap) {
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+}
+
+/// Whether a body cannot be read here because it is compressed.
+pub fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.contains_key(CONTENT_ENCODING)
+}
+
 /// 503: the bodies in memory take all that they may; some of it is free as soon as a request ends.
 pub fn no_memory(mut record: Record) -> Response<ResponseBody> {
     record.refused(Refusal::QueueBytes);
-    let text = "the gateway holds as many bytes of request bodies as it may; try again in 1 s";
-    refusal(record, &ApiError::refused(Refusal::QueueBytes, text), Duration::from_secs(1))
+    refusal(record, &ApiError::no_memory(), Duration::from_secs(1))
 }
 
 /// 500 after a panic, whose record is gone with it.

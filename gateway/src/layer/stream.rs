@@ -20,7 +20,7 @@ use tokio::time::Sleep;
 use super::relay::too_slow;
 use crate::clock::Clock;
 use crate::openai::{ApiError, SseScan, usage::Tail};
-use crate::pool::Held;
+use crate::pool::{Fault, Held, Sign};
 use crate::telemetry::record::Record;
 use crate::upstream::{Carrier, chain};
 
@@ -49,6 +49,8 @@ pub(super) struct Exchange {
     inner: Incoming,
     watch: Watch,
     held: Option<Held>,
+    /// The status says that the replica did what it was asked.
+    good: bool,
     carrier: Option<Carrier>,
     record: Record,
     clock: Clock,
@@ -74,11 +76,12 @@ pub enum Kind {
 }
 
 impl Exchange {
-    /// Relays `inner`, whose place is `held` and whose connection is `carrier`; `between` bounds the silence between
+    /// Relays `inner`, whose place is `held` and whose connection is `carrier`; it is a `good` answer by its status.
+    /// `between` bounds the silence between
     /// two frames.
     pub(super) fn new(
         inner: Incoming,
-        kind: Kind,
+        (kind, good): (Kind, bool),
         (held, carrier): (Held, Carrier),
         mut record: Record,
         clock: Clock,
@@ -95,6 +98,7 @@ impl Exchange {
             inner,
             watch,
             held: Some(held),
+            good,
             carrier: Some(carrier),
             record,
             clock,
@@ -144,6 +148,10 @@ impl Exchange {
             Watch::Json(tail) => tail.push(data),
             Watch::Opaque => {}
         }
+        let failed = || matches!(&self.watch, Watch::Events(scan) if scan.finish().failed);
+        if let Some(held) = self.held.as_mut().filter(|held| self.good && held.is_on_trial() && !failed()) {
+            held.proves();
+        }
         if self.inner.is_end_stream() {
             self.complete();
         }
@@ -168,8 +176,10 @@ impl Exchange {
             Watch::Opaque => (None, None),
         };
         self.record.usage(usage);
-        if let Some(failure) = failure {
-            self.blame(failure);
+        match (failure, &mut self.held) {
+            (Some(failure), _) => self.blame(failure),
+            (None, Some(held)) if self.good => held.note(Sign::Well),
+            (None, _) => {}
         }
         self.end(if failure.is_some() { Outcome::FailedMidway } else { Outcome::Complete });
         if let Some(carrier) = self.carrier.take() {
@@ -186,8 +196,8 @@ impl Exchange {
     }
 
     fn blame(&mut self, what: &str) {
-        if let Some(held) = &self.held {
-            held.endpoint().count_error();
+        if let Some(held) = &mut self.held {
+            held.blame(Fault::Midway, what);
         }
         self.record.trouble(what);
     }

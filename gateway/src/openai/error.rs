@@ -137,6 +137,12 @@ impl ApiError {
         Self::new(503, "service_unavailable", refusal.as_str(), message)
     }
 
+    /// 503: all bodies together take the memory that they may take.
+    pub fn no_memory() -> Self {
+        let text = "the gateway holds as many bytes of request bodies as it may; try again in 1 s";
+        Self::refused(Refusal::QueueBytes, text)
+    }
+
     /// 504: the replica did not answer, or fell silent, for too long.
     pub fn replica_timeout(message: impl Into<String>) -> Self {
         Self::new(504, SERVER, "gateway_timeout", message)

@@ -47,8 +47,7 @@ impl Fleet for PoolFleet {
     }
 
     fn trouble(&self, id: ReplicaId) -> Option<String> {
-        let endpoint = self.pool.state.lock().endpoints.get(&id).cloned();
-        endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+        self.pool.trouble(id)
     }
 
     fn announce(&self, id: ReplicaId, change: fleet::Change) {

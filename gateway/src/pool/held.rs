@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tidegate_gateway_core::dispatch::{Lease, Rejection, Spent, TicketId};
+use tidegate_gateway_core::dispatch::{Fault, Lease, Rejection, Sign, Spent, TicketId};
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::request::{Route, Tokens};
@@ -55,6 +55,39 @@ impl Held {
     pub fn grow(&mut self, more: u64) {
         if let Some(lease) = &mut self.lease {
             self.pool.locked(|state, now| state.dispatcher.grow(now, lease, Tokens(more)));
+        }
+    }
+
+    /// How the exchange goes, as far as it tells of the replica's health; what is noted last counts, when it ends.
+    pub fn note(&mut self, sign: Sign) {
+        if let Some(lease) = &mut self.lease {
+            lease.sign = sign;
+        }
+    }
+
+    /// The replica fails the request: that is noted, counted once, and shown in status until it serves well.
+    pub fn blame(&mut self, fault: Fault, what: &str) {
+        self.endpoint.note_trouble(what);
+        if let Some(lease) = self.lease.as_mut().filter(|lease| !matches!(lease.sign, Sign::Fault(_))) {
+            lease.sign = Sign::Fault(fault);
+            self.endpoint.count_error();
+        }
+    }
+
+    /// Whether the replica failed the request.
+    pub fn is_blamed(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| matches!(lease.sign, Sign::Fault(_)))
+    }
+
+    /// Whether it is by this request that the replica shows whether it can be trusted again.
+    pub fn is_on_trial(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_on_trial)
+    }
+
+    /// The replica answers well, and where that was in doubt, it is trusted again at once.
+    pub fn proves(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            self.pool.locked(|state, now| state.dispatcher.proved(now, lease));
         }
     }
 

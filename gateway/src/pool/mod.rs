@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_gateway_core::config::Limits;
-use tidegate_gateway_core::dispatch::{Dispatcher, TicketId, Verdict};
+use tidegate_gateway_core::dispatch::{Dispatcher, Ejection, Elsewhere, TicketId, Verdict};
 use tidegate_shared::demand::Observation;
-use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::explained::RouteDecision;
+use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::Instant;
@@ -22,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
-pub use tidegate_gateway_core::dispatch::{Change, Rejection, Spent};
+pub use tidegate_gateway_core::dispatch::{Cause, Change, Fault, Rejection, Sign, Spent, Trust};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -36,6 +37,17 @@ pub enum Admission {
     Later(Waiting),
     /// Answer 503.
     No(Rejection),
+}
+
+/// What becomes of a request that a replica was too busy for.
+#[derive(Debug)]
+pub enum Second {
+    /// Send it there.
+    Now(Held),
+    /// Nobody else has room now.
+    Nobody,
+    /// Somebody has, but the retry budget is spent.
+    Spent,
 }
 
 /// See the module.
@@ -74,6 +86,17 @@ pub struct ReplicaDetail {
     pub load: Tokens,
     /// Requests that it works on at most (Q1).
     pub limit: u32,
+    /// What it is trusted with.
+    pub trust: Trust,
+}
+
+/// What was decided about replicas and retries since the beginning, for metrics.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// Replicas taken out, by the last fault.
+    pub ejections: Vec<(&'static str, u64)>,
+    /// Retries refused because the budget was spent.
+    pub retries_refused: u64,
 }
 
 impl Pool {
@@ -113,6 +136,45 @@ impl Pool {
             let verdict = state.dispatcher.retry(now, facts, tried, arrived);
             self.admission(state, verdict)
         })
+    }
+
+    /// What [`Pool::arrive`] would say to a request now, and why (E3). Sends nothing and changes nothing.
+    pub fn explain(&self, facts: &RequestFacts) -> RouteDecision {
+        let state = self.state.lock();
+        state.dispatcher.explain(self.clock.now(), facts)
+    }
+
+    /// What is wrong with a replica, for people, where something is known.
+    pub fn trouble(&self, id: ReplicaId) -> Option<String> {
+        let endpoint = self.state.lock().endpoints.get(&id).cloned();
+        endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+    }
+
+    /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.
+    pub fn may_retry(self: &Arc<Self>) -> bool {
+        self.locked(|state, now| state.dispatcher.may_retry(now))
+    }
+
+    /// A replica is too busy for the request, and says so: another one with room now, if there is one. `tried` are the
+    /// replicas that did not serve it.
+    pub fn elsewhere(self: &Arc<Self>, facts: &Arc<RequestFacts>, tried: &[ReplicaId]) -> Second {
+        self.locked(|state, now| match state.dispatcher.elsewhere(now, facts, tried) {
+            Elsewhere::Forward(lease) => Held::new(self, state, lease).map_or(Second::Nobody, Second::Now),
+            Elsewhere::Nobody => Second::Nobody,
+            Elsewhere::Spent => Second::Spent,
+        })
+    }
+
+    /// A replica that is ready answers its health check too slowly, and no worse. Gives whether it counts as failed now.
+    pub fn too_slow(self: &Arc<Self>, id: ReplicaId) -> bool {
+        self.locked(|state, now| state.dispatcher.too_slow(now, id))
+    }
+
+    /// What was decided about replicas and retries.
+    pub fn judged(&self) -> Judged {
+        let dispatcher = &self.state.lock().dispatcher;
+        let ejections = dispatcher.ejections().iter().map(|(fault, count)| (fault.as_str(), *count));
+        Judged { ejections: ejections.collect(), retries_refused: dispatcher.retries_refused() }
     }
 
     /// Something happened to a replica.
@@ -162,6 +224,7 @@ impl Pool {
             endpoint: state.endpoints.get(&replica.id).cloned(),
             load: state.dispatcher.load(seen.at, replica.id),
             limit: state.dispatcher.limit(replica.id),
+            trust: state.dispatcher.trust(replica.id),
         });
         let replicas = replicas.collect();
         (seen, replicas, state.dispatcher.conversations())
@@ -203,6 +266,11 @@ impl Pool {
         }
     }
 
+    fn tell(&self, news: &Ejection) {
+        let (name, pause) = (replica_name(&self.name, news.replica), news.pause.as_secs());
+        tracing::warn!("{name} is taken out for {pause} s: {}", news.why);
+    }
+
     /// Runs `f` under the lock; then, without it, delivers the verdicts that came of it and wakes whoever must look.
     fn locked<R>(self: &Arc<Self>, f: impl FnOnce(&mut State, Instant) -> R) -> R {
         let mut state = self.state.lock();
@@ -227,7 +295,9 @@ impl Pool {
             state.armed = deadline;
         }
         let pressed = state.dispatcher.take_pressed();
+        let ejections = state.dispatcher.take_ejections();
         drop(state);
+        ejections.iter().for_each(|news| self.tell(news));
         if rearm {
             self.rearm.notify_one();
         }

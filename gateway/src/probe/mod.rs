@@ -1,7 +1,7 @@
 //! Asks replicas how they are, over the same protocol as traffic (C-115), and tells the pool.
 //!
 //! Ready means: the engine's own health check says so and the model is listed (C-028). A replica that delivers bytes is
-//! alive whatever its health check says (C-006). While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
+//! alive whatever its health check says (C-006); what failed checks mean is for `tidegate_gateway_core::health`. While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
 
 pub mod dialect;
 pub mod signals;
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde::Deserialize;
+use tidegate_gateway_core::health::{Judgement, Life, Probes, Unwell};
+use tidegate_shared::time::Instant;
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -23,12 +25,8 @@ const STARTING: Duration = Duration::from_millis(100);
 const READY: Duration = Duration::from_secs(1);
 /// How long a probe waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Probes in a row that must fail before a ready replica is taken out.
-const FAILURES: u32 = 3;
-/// The same while it works on requests and is only slow to answer: an engine in a long prefill may be (C-006).
-const FAILURES_BUSY: u32 = 12;
-/// A replica that delivered bytes within this time is alive.
-const ALIVE: Duration = Duration::from_secs(10);
+/// How long a replica that refused a request is asked whether it is loading: somebody waits for the answer.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How the replicas of one deployment are probed.
 #[derive(Clone, Debug)]
@@ -94,33 +92,38 @@ impl Prober {
 
     /// Gives the reason for which the replica is down.
     async fn until_down(&self, pool: &Arc<Pool>, endpoint: &Endpoint) -> String {
-        let mut failures = 0;
+        let mut probes = Probes::default();
         let mut suspected = false;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(if suspected { STARTING } else { READY }) => {}
                 () = endpoint.until_suspected() => suspected = true,
             }
-            match self.health(endpoint).await {
+            // Who is suspected may have begun anew, and is ready when it has loaded its model (C-028).
+            let look = if suspected { self.readiness(endpoint).await } else { self.health(endpoint).await };
+            let no = match look {
+                // The gateway's own trouble says nothing about the replica.
+                Err(NoAnswer::Local(_)) => continue,
+                Err(no) => no,
                 Ok(()) => {
-                    failures = 0;
+                    probes.well();
                     if std::mem::take(&mut suspected) {
                         endpoint.well();
                         pool.change(endpoint.id(), Change::Ready);
                     }
+                    continue;
                 }
-                // The gateway's own trouble says nothing about the replica.
-                Err(NoAnswer::Local(_)) => {}
-                Err(no) => {
-                    // Bytes flow: it is busy, not dead (C-006).
-                    let now = self.clock.now();
-                    let alive = endpoint.last_bytes().is_some_and(|last| now.since(last) < ALIVE);
-                    failures = if alive { 0 } else { failures + 1 };
-                    let busy = matches!(no, NoAnswer::Slow(_)) && pool.in_flight(endpoint.id()) > 0;
-                    if failures >= if busy { FAILURES_BUSY } else { FAILURES } {
-                        return no.to_string();
-                    }
+            };
+            let how = if matches!(no, NoAnswer::Slow(_)) { Unwell::Slow } else { Unwell::Wrong };
+            let life = Life { last_bytes: endpoint.last_bytes(), busy: pool.in_flight(endpoint.id()) > 0 };
+            match probes.unwell(self.clock.now(), how, life) {
+                // It is late because it works.
+                Judgement::Alive if how == Unwell::Slow && std::mem::take(&mut suspected) => {
+                    pool.change(endpoint.id(), Change::Ready);
                 }
+                Judgement::Alive | Judgement::Doubt => {}
+                Judgement::Slow if !pool.too_slow(endpoint.id()) => {}
+                Judgement::Slow | Judgement::Down => return no.to_string(),
             }
         }
     }
@@ -146,14 +149,40 @@ impl Prober {
         Err(format!("/v1/models does not list `{}`; it lists {listed:?}", self.model).into())
     }
 
-    /// Engines without `/health` are well when they answer at all.
     async fn health(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
-        let (status, body) = get(endpoint.into(), "/health", PATIENCE).await?;
-        match status {
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
-            status if status.is_success() => Ok(()),
-            status => Err(format!("/health answers {status}: {}", excerpt(&body)).into()),
-        }
+        health(endpoint, PATIENCE).await
+    }
+}
+
+/// What a replica that refused a request last said of its readiness.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// When it was asked.
+    at: Instant,
+    loading: bool,
+}
+
+/// Whether a replica that answered 503 is loading its model, and not only full (C-028): its health check says so. It is
+/// asked by one at a time, whose answer serves all who came before the question. Who answers late is full.
+pub async fn is_loading(clock: Clock, endpoint: &Endpoint) -> bool {
+    let since = clock.now();
+    let mut look = endpoint.look().lock().await;
+    if look.at < since {
+        let at = clock.now();
+        let no = health(endpoint, LOOK).await.err();
+        let loading = matches!(no, Some(NoAnswer::Broken(_) | NoAnswer::Unreachable(_)));
+        *look = Look { at, loading };
+    }
+    look.loading
+}
+
+/// Engines without `/health` are well when they answer at all.
+async fn health(endpoint: &Endpoint, patience: Duration) -> Result<(), NoAnswer> {
+    let (status, body) = get(endpoint.into(), "/health", patience).await?;
+    match status {
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
+        status if status.is_success() => Ok(()),
+        status => Err(format!("/health answers {status}: {}", excerpt(&body)).into()),
     }
 }
 

@@ -21,7 +21,7 @@ use tidegate_shared::names::header;
 use super::{Core, Stage};
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
-use crate::layer::{forward, identify, models, read, respond};
+use crate::layer::{forward, identify, keepalive, models, read, respond};
 use crate::openai::{ApiError, Operation};
 use crate::telemetry::meter;
 use crate::telemetry::record::Record;
@@ -97,7 +97,7 @@ where
     }
 }
 
-async fn handle(core: &Core, client: IpAddr, request: Request<Incoming>) -> Response<ResponseBody> {
+async fn handle(core: &Rc<Core>, client: IpAddr, request: Request<Incoming>) -> Response<ResponseBody> {
     let id = core.ids.of(request.headers());
     let path = request.uri().path();
     let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
@@ -179,12 +179,12 @@ fn model_name(path: &str) -> Option<String> {
 
 /// A request that a replica serves.
 async fn complete(
-    core: &Core,
+    core: &Rc<Core>,
     operation: Operation,
     request: Request<Incoming>,
     mut record: Record,
 ) -> Response<ResponseBody> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let chunked = parts.version == Version::HTTP_11 && parts.headers.contains_key(TRANSFER_ENCODING);
     if chunked && parts.headers.contains_key(CONTENT_LENGTH) {
         let error = ApiError::bad_request("both content-length and transfer-encoding; only one is allowed");
@@ -211,7 +211,16 @@ async fn complete(
         Ok(identified) => {
             record.body(size, &identified.model, identified.stream);
             record.deployment(&identified.deployment.meter);
-            forward::forward(core, parts, identified, share, record).await
+            match keepalive::asked(&mut parts.headers, identified.stream) {
+                Ok(None) => forward::forward(core, parts, identified, share, record).await,
+                Ok(Some(every)) => {
+                    let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
+                    let answer =
+                        async move { forward::forward(&core, parts, identified, share, record).await };
+                    keepalive::keep(answer, every, clock, id).await
+                }
+                Err(error) => respond::error(record, &error),
+            }
         }
         Err(error) => respond::error(record, &error),
     };

@@ -208,6 +208,11 @@ impl DeploymentMeter {
             let labels = [deployment(), ("result", result.to_owned())];
             metrics::counter!(name::STARTS, &labels).absolute(count);
         }
+        for (reason, count) in &figures.ejections {
+            let labels = [deployment(), ("reason", (*reason).to_owned())];
+            metrics::counter!(name::EJECTIONS, &labels).absolute(*count);
+        }
+        metrics::counter!(name::RETRIES_REFUSED, &[deployment()]).absolute(figures.retries_refused);
         for (phase, count) in &figures.phases {
             gauge!(name::REPLICAS, &[deployment(), ("phase", phase.as_str().to_owned())])
                 .set(f64::from(*count));
@@ -238,6 +243,10 @@ pub struct Figures {
     pub phases: Vec<(Phase, u32)>,
     /// Decisions that changed something, by reason.
     pub decisions: BTreeMap<&'static str, u64>,
+    /// Replicas taken out because of how they answered, by reason.
+    pub ejections: Vec<(&'static str, u64)>,
+    /// Failed requests that were not sent again because too many were.
+    pub retries_refused: u64,
     /// Starts of replicas by result.
     pub starts: [(&'static str, u64); 2],
 }

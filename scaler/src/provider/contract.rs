@@ -3,7 +3,8 @@
 //! Knows nothing of processes, containers or jobs. It is here for tests only: of this crate, and with the feature
 //! `contract` of those that bring a daemon along.
 
-#![expect(
+#![allow(
+    clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Offer;
 
 use super::{Instance, InstanceState, Provider, ProviderError};
 
@@ -69,10 +71,15 @@ pub async fn until(provider: &impl Provider, wanted: impl Fn(&[Instance]) -> boo
     last
 }
 
-/// Starts the next replica and returns its id.
+/// The first offer.
+pub fn offer(provider: &impl Provider) -> Offer {
+    provider.offers().into_iter().next().expect("something to start a replica on")
+}
+
+/// Starts the next replica on the first offer and returns its id.
 pub async fn start(provider: &impl Provider) -> ReplicaId {
     let id = provider.next_id();
-    provider.start(id).await.unwrap();
+    provider.start(id, offer(provider)).await.unwrap();
     id
 }
 
@@ -106,8 +113,9 @@ async fn lives_and_stops(provider: &impl Provider) {
     assert_eq!(ids, [first, second], "a start is listed at once, in order of id");
     let both = until(provider, |list| up(list, 2)).await;
     assert_ne!(both[0].state, both[1].state, "two replicas, two addresses");
-    assert!(both.iter().all(|one| one.capacity == provider.capacity()));
-    let again = provider.start(first).await.unwrap_err();
+    let offer = offer(provider);
+    assert!(both.iter().all(|one| (one.capacity, one.price) == (offer.capacity, offer.price)));
+    let again = provider.start(first, offer).await.unwrap_err();
     assert!(matches!(again, ProviderError::Start { id, .. } if id == first), "{again}");
     assert_eq!(provider.list().await.unwrap(), both, "a refused start changes nothing");
     provider.stop(first).await.unwrap();
@@ -153,7 +161,7 @@ async fn shows_an_exit(provider: &impl Provider) {
 
 async fn refuses_what_cannot_start(provider: &impl Provider) {
     let id = provider.next_id();
-    let error = provider.start(id).await.unwrap_err();
+    let error = provider.start(id, offer(provider)).await.unwrap_err();
     assert!(
         matches!(&error, ProviderError::Start { id: of, why } if *of == id && !why.is_empty()),
         "{error}"
@@ -189,7 +197,7 @@ async fn survives_starts_that_are_cut_off(rig: &mut impl Rig) {
         };
         tokio::select! {
             biased;
-            started = provider.start(provider.next_id()) => started.unwrap(),
+            started = provider.start(provider.next_id(), offer(&provider)) => started.unwrap(),
             () = cut => {}
         }
     }

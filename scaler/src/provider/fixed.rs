@@ -3,6 +3,7 @@
 
 use futures_util::future::{self, BoxFuture};
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::Capacity;
 
 use super::{Instance, InstanceState, Provider, ProviderError};
@@ -20,7 +21,7 @@ impl Fixed {
     pub fn new(replicas: impl IntoIterator<Item = (String, Capacity)>) -> Self {
         let instances = (1..).zip(replicas).map(|(id, (url, capacity))| {
             let url = url.trim_end_matches('/').to_owned();
-            Instance { id: ReplicaId(id), capacity, state: InstanceState::Up { url } }
+            Instance { id: ReplicaId(id), capacity, price: Price::FREE, state: InstanceState::Up { url } }
         });
         Self { instances: instances.collect() }
     }
@@ -35,7 +36,11 @@ impl Provider for Fixed {
         Box::pin(future::ready(Ok(self.instances.clone())))
     }
 
-    fn start(&self, _: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+    fn offers(&self) -> Vec<Offer> {
+        Vec::new()
+    }
+
+    fn start(&self, _: ReplicaId, _: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
         Box::pin(future::ready(Err(ProviderError::Fixed { kind: KIND })))
     }
 
@@ -67,6 +72,7 @@ mod tests {
         let up = |id, url: &str, capacity| Instance {
             id: ReplicaId(id),
             capacity,
+            price: Price::FREE,
             state: InstanceState::Up { url: url.to_owned() },
         };
         let listed = fixed.list().await.unwrap();
@@ -76,7 +82,9 @@ mod tests {
         );
         assert_eq!(fixed.next_id(), ReplicaId(3));
         let refused = Err(ProviderError::Fixed { kind: "static" });
-        assert_eq!(fixed.start(ReplicaId(3)).await, refused);
+        assert_eq!(fixed.offers(), []);
+        let offer = Offer::new("any", Capacity::ONE, Price::FREE);
+        assert_eq!(fixed.start(ReplicaId(3), offer).await, refused);
         assert_eq!(fixed.stop(ReplicaId(1)).await, refused);
     }
 }

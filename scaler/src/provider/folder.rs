@@ -15,6 +15,15 @@ use tidegate_shared::id::ReplicaId;
 /// How many logs of replicas that ended by themselves are kept.
 pub(super) const FAILED_LOGS: usize = 5;
 
+/// What the records of a deployment tell.
+#[derive(Debug)]
+pub(super) struct Records<R> {
+    /// Those that can be read, in order of id.
+    pub(super) good: Vec<(ReplicaId, R)>,
+    /// The ids of those that cannot.
+    pub(super) torn: Vec<ReplicaId>,
+}
+
 /// The folder of one deployment.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
@@ -45,16 +54,16 @@ impl Folder {
         write_whole(&self.record(id), &serde_json::to_vec(record)?)
     }
 
-    /// Every record that can be read, in order of id, and the ids of those that cannot.
-    pub(super) fn load<R: DeserializeOwned>(&self) -> io::Result<(Vec<(ReplicaId, R)>, Vec<ReplicaId>)> {
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
+    /// Every record.
+    pub(super) fn load<R: DeserializeOwned>(&self) -> io::Result<Records<R>> {
+        let mut records = Records { good: Vec::new(), torn: Vec::new() };
         for id in self.ids("json")? {
             match serde_json::from_slice(&fs::read(self.record(id))?) {
-                Ok(record) => good.push((id, record)),
-                Err(_) => bad.push(id),
+                Ok(record) => records.good.push((id, record)),
+                Err(_) => records.torn.push(id),
             }
         }
-        Ok((good, bad))
+        Ok(records)
     }
 
     /// Forgets a replica; its log stays only if `keep_log`, and of such logs only the last few.

@@ -19,6 +19,7 @@ pub mod contract;
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::Capacity;
 
 /// A source of replicas for one deployment.
@@ -31,9 +32,12 @@ pub trait Provider: Send + Sync {
     /// [`Provider::stop`] is called for it.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Instance>, ProviderError>>;
 
-    /// Starts replica `id`, an id never used before. Ends as soon as the start is under way; [`Provider::list`] tells
-    /// how it goes on. An `Err` leaves nothing behind.
-    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>>;
+    /// What a replica could be started on now (M1), from memory: it never waits. Names are unique. A fixed fleet has none.
+    fn offers(&self) -> Vec<Offer>;
+
+    /// Starts replica `id`, an id never used before, on `offer`, one of [`Provider::offers`]. Ends as soon as the start
+    /// is under way; [`Provider::list`] tells how it goes on. An `Err` leaves nothing behind.
+    fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>>;
 
     /// Stops replica `id` and everything that it started: first politely, then by force. Ends when nothing of it is
     /// left. An unknown id is fine.
@@ -47,11 +51,6 @@ pub trait Provider: Send + Sync {
         Vec::new()
     }
 
-    /// The size of the next replica that [`Provider::start`] would make.
-    fn capacity(&self) -> Capacity {
-        Capacity::ONE
-    }
-
     /// The lowest id that was never used, also counting ids of earlier runs.
     fn next_id(&self) -> ReplicaId;
 }
@@ -63,6 +62,8 @@ pub struct Instance {
     pub id: ReplicaId,
     /// Its size.
     pub capacity: Capacity,
+    /// What it costs.
+    pub price: Price,
     /// How it is.
     pub state: InstanceState,
 }

@@ -24,9 +24,10 @@ fn table(max: u32) -> Conversations {
 fn r1_a_later_turn_is_found_by_its_longest_known_prefix() {
     let mut table = table(10);
     table.open(at(0), key(2), A);
-    let found = table.find_longest(at(1), &[key(1), key(2), key(3), key(4)]).unwrap();
+    let (boundary, found) = table.find_longest(at(1), &[key(1), key(2), key(3), key(4)]).unwrap();
+    assert_eq!(boundary, 1);
     table.advance(at(1), found, key(4));
-    assert_eq!(table.find_longest(at(2), &[key(1), key(2), key(3), key(4), key(5)]).unwrap().home, A);
+    assert_eq!(table.find_longest(at(2), &[key(1), key(2), key(3), key(4), key(5)]).unwrap().1.home, A);
     assert_eq!(table.len(), 1);
 }
 
@@ -36,7 +37,7 @@ fn r1_a_fork_of_an_earlier_turn_is_a_conversation_of_its_own_at_the_same_home() 
     table.open(at(0), key(1), A);
     let first = table.find(at(0), key(1)).unwrap();
     table.advance(at(0), first, key(2));
-    let fork = table.find_longest(at(1), &[key(1), key(9)]).unwrap();
+    let (_, fork) = table.find_longest(at(1), &[key(1), key(9)]).unwrap();
     assert_eq!(fork.home, A);
     table.advance(at(1), fork, key(9));
     assert_eq!(table.len(), 2);

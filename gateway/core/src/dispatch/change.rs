@@ -17,7 +17,7 @@ impl Dispatcher {
                 self.replicas.update(now, id, |replica| replica.capacity = capacity);
             }
             Change::Ready => {
-                self.replicas.update(now, id, |replica| replica.down = false);
+                self.replicas.update(now, id, |replica| (replica.down, replica.slow) = (false, false));
                 self.ready(now, id, |phase| phase != Phase::Draining);
             }
             // Its probe may have given up on it while it drained.
@@ -58,8 +58,14 @@ impl Dispatcher {
             self.start_took = Some(now.since(replica.ordered));
         }
         self.start_failures = 0;
-        let turn = self.turn;
+        // Who was not there joins the others, and is trusted like them.
+        let joins = replica.phase != Phase::Ready && replica.phase != Phase::Draining;
+        let (turn, slow_start) = (self.turn, self.slow_start(now, id));
         self.replicas.update(now, id, |replica| {
+            if joins {
+                replica.slow_start = slow_start;
+                replica.health.pardon(now);
+            }
             replica.turn = replica.turn.max(turn);
             (replica.suspect, replica.refused) = (false, false);
         });

@@ -12,13 +12,19 @@ use super::replicas::{Replica, Replicas};
 use super::{Dispatcher, Lease};
 use crate::config::Limits;
 use crate::conversation::Found;
+use crate::health::Sign;
+use crate::ledger::Ledger;
 use crate::route::{Field, Policy, Rank};
+use crate::slow_start::SlowStart;
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
 const BALANCE: u32 = 125;
 /// Placements by which a holder may be ahead of its turn, so that sharing a beginning does not gather an idle fleet's
 /// conversations in one place (R6).
 const AHEAD: u128 = 1;
+
+/// For so long a conversation waits for its home to be trusted again; beyond, it is given another (R5).
+const AWAY: Duration = Duration::from_secs(30);
 
 /// What a request asks of a replica.
 #[derive(Clone, Copy)]
@@ -40,12 +46,14 @@ impl Ask<'_> {
 pub(super) struct Bounds<'a> {
     pub(super) replicas: &'a Replicas,
     pub(super) limits: &'a Limits,
+    /// Requests sent so far.
+    sent: u64,
 }
 
 impl Bounds<'_> {
     /// Whether it has a free place (Q1).
-    fn has_place(&self, replica: &Replica) -> bool {
-        replica.ledger.in_flight() < self.replicas.limit(replica)
+    pub(super) fn has_place(&self, replica: &Replica) -> bool {
+        self.replicas.has_room(replica)
     }
 
     /// Whether the request leaves it within `percent` of what its engine can hold. One that holds nothing takes
@@ -57,15 +65,22 @@ impl Bounds<'_> {
     }
 
     /// Whether it may take the request at all (Q1).
-    fn fits(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
+    pub(super) fn fits(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
         self.has_place(replica) && self.holds(replica, ask, self.limits.load_percent)
     }
 
-    /// Whether it is under its load limit, in places and in tokens (R4).
+    /// Whether it is under its load limit, in places and in tokens (R4), and has not just said that it is full (C-032).
     pub(super) fn is_under(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
         let (used, limit) = (replica.ledger.in_flight(), self.replicas.limit(replica));
         let places = u64::from(used) * 100 < u64::from(limit) * u64::from(self.limits.load_percent);
-        places && self.holds(replica, ask, self.limits.load_percent)
+        places && !replica.health.is_full(ask.now) && self.holds(replica, ask, self.limits.load_percent)
+    }
+
+    /// Whether it is that, and has not had more than it should while it warms up (C-040).
+    pub(super) fn is_free(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
+        let (weight, all) = (self.replicas.weight(replica), self.replicas.open_weight());
+        let warms_up = |start: SlowStart| start.has_enough(ask.now, self.sent, weight, all);
+        !replica.slow_start.is_some_and(warms_up) && self.is_under(replica, ask)
     }
 
     /// Requests that must end there until it is under its limit in places, at least 1.
@@ -75,52 +90,75 @@ impl Bounds<'_> {
     }
 }
 
+/// A replica for a request, before the place there is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    /// Where the conversation is known from.
+    pub(super) found: Option<Found>,
+    /// Which one.
+    pub(super) replica: ReplicaId,
+    /// How it is found.
+    pub(super) route: Route,
+    /// What the request will hold there.
+    pub(super) cost: Tokens,
+}
+
 impl Dispatcher {
-    /// Finds a replica and takes a place there.
-    pub(super) fn take(
-        &mut self,
+    /// Finds a replica with a place for the request. Changes nothing but `policy`.
+    pub(super) fn place(
+        &self,
         now: Instant,
-        facts: &Arc<RequestFacts>,
+        facts: &RequestFacts,
         tried: &[ReplicaId],
-    ) -> Option<Lease> {
+        policy: &mut dyn Policy,
+    ) -> Option<Choice> {
         // Nobody has a free place: nothing else needs to be looked up under the lock.
         if self.replicas.ranked().is_empty() {
             return None;
         }
-        let found = self.find(now, facts);
+        let found = self.find(now, facts).map(|(_, found)| found);
         let ask = self.ask_for(now, facts, tried);
-        // Taken out for the while, since it is changed by what reads the rest. The stand-in has no size and costs nothing.
-        let mut policy = std::mem::replace(&mut self.policy, Box::new(crate::route::LeastLoad));
-        let choice = self.choose(&ask, facts, found, policy.as_mut());
-        self.policy = policy;
-        let (replica, route) = choice?;
+        let (replica, route) = self.choose(&ask, facts, found, policy)?;
+        Some(Choice { found, replica, route, cost: ask.cost })
+    }
+
+    /// Takes the place that was found just now.
+    pub(super) fn commit(&mut self, now: Instant, facts: &Arc<RequestFacts>, choice: Choice) -> Lease {
+        let Choice { found, replica, route, cost } = choice;
         self.remember(now, facts, found, replica, route);
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
         let turn = &mut self.turn;
-        let charge = self.replicas.account(now, replica, |chosen| {
+        self.sent += 1;
+        let taken = self.replicas.account(now, replica, |chosen| {
             if counts {
                 *turn = chosen.turn.max(*turn);
                 chosen.turn = turn.after(weight);
             }
-            chosen.ledger.charge(now, ask.cost)
-        })?;
-        let reserved = self.estimate.output(facts);
-        Some(Lease { replica, route, reserved, charge, facts: Arc::clone(facts) })
+            chosen.slow_start.iter_mut().for_each(SlowStart::got);
+            (chosen.health.send(), chosen.ledger.charge(now, cost))
+        });
+        let (reserved, sign) = (self.estimate.output(facts), Sign::Neutral);
+        // A replica that was chosen is known.
+        let (trial, charge) = taken.unwrap_or_else(|| (false, Ledger::default().charge(now, cost)));
+        Lease { replica, route, reserved, sign, trial, charge, facts: Arc::clone(facts) }
     }
 
-    pub(super) fn find(&mut self, now: Instant, facts: &RequestFacts) -> Option<Found> {
+    /// The conversation that the request belongs to, and, where its prefix tells, which boundary of it is known.
+    pub(super) fn find(&self, now: Instant, facts: &RequestFacts) -> Option<(Option<usize>, Found)> {
         match &facts.identity {
-            Identity::Named(key) => self.conversations.find(now, *key),
-            Identity::Prefix { chain, follows_up: true } => self.conversations.find_longest(now, chain),
+            Identity::Named(key) => self.conversations.find(now, *key).map(|found| (None, found)),
+            Identity::Prefix { chain, follows_up: true } => {
+                self.conversations.find_longest(now, chain).map(|(at, found)| (Some(at), found))
+            }
             Identity::Prefix { .. } | Identity::None => None,
         }
     }
 
     pub(super) fn ask_for<'a>(&self, now: Instant, facts: &RequestFacts, tried: &'a [ReplicaId]) -> Ask<'a> {
         let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
-        let mut open = self.replicas.iter().filter(|replica| replica.is_open());
+        let mut open = self.replicas.iter().filter(|replica| replica.is_open() && replica.health.admits());
         let all_tried = !tried.is_empty() && open.all(|replica| tried.contains(&replica.id));
         Ask { now, cost: Tokens(cost), tried, all_tried }
     }
@@ -149,11 +187,12 @@ impl Dispatcher {
         if bounds.is_under(home, ask) {
             return Some((home.id, Route::Home));
         }
-        let stays = bounds.has_place(home) && bounds.holds(home, ask, 100);
+        let full = home.health.is_full(ask.now);
+        let stays = !full && bounds.has_place(home) && bounds.holds(home, ask, 100);
         let under = |id: ReplicaId| {
             id != home.id
                 && ask.may_try(id)
-                && self.replicas.get(id).is_some_and(|replica| bounds.is_under(replica, ask))
+                && self.replicas.get(id).is_some_and(|replica| bounds.is_free(replica, ask))
         };
         let freer = policy.choose(&self.field(&under, facts));
         match freer {
@@ -166,11 +205,13 @@ impl Dispatcher {
 
     /// Whether it can be hoped to serve again in a moment.
     fn is_ready(&self, id: ReplicaId) -> bool {
-        self.replicas.get(id).is_some_and(|replica| replica.phase == Phase::Ready && !replica.refused)
+        let soon = |replica: &Replica| !replica.health.is_out() || replica.health.pause() <= AWAY;
+        let ready = |replica: &Replica| replica.phase == Phase::Ready && !replica.refused && soon(replica);
+        self.replicas.get(id).is_some_and(ready)
     }
 
     pub(super) fn bounds(&self) -> Bounds<'_> {
-        Bounds { replicas: &self.replicas, limits: &self.limits }
+        Bounds { replicas: &self.replicas, limits: &self.limits, sent: self.sent }
     }
 
     /// What a detour costs and what it saves (R4): prefilling the prompt elsewhere, against the wait until home is under
@@ -192,7 +233,7 @@ impl Dispatcher {
     }
 
     /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6).
-    fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
+    pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
         let bounds = self.bounds();
         let mean = self.replicas.mean_share();
@@ -202,7 +243,7 @@ impl Dispatcher {
             let (share, weight) = (self.replicas.share(replica), self.replicas.weight(replica));
             replica.is_open()
                 && ask.may_try(replica.id)
-                && bounds.is_under(replica, ask)
+                && bounds.is_free(replica, ask)
                 && share.within(BALANCE, mean)
                 && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
         });
@@ -214,12 +255,17 @@ impl Dispatcher {
         good.map(rank).min().map(|rank| rank.id)
     }
 
-    /// The policy's pick among those under their limit, else among those that have room at all.
+    /// The policy's pick among those that are free, else among those under their limit, else among those that have room
+    /// at all.
     fn pick(&self, ask: &Ask<'_>, facts: &RequestFacts, policy: &mut dyn Policy) -> Option<ReplicaId> {
         let bounds = self.bounds();
         let allowed = |id: ReplicaId, good: &dyn Fn(&Replica) -> bool| {
             ask.may_try(id) && self.replicas.get(id).is_some_and(good)
         };
+        let free = |id| allowed(id, &|replica| bounds.is_free(replica, ask));
+        if let Some(pick) = policy.choose(&self.field(&free, facts)) {
+            return Some(pick);
+        }
         let under = |id| allowed(id, &|replica| bounds.is_under(replica, ask));
         if let Some(pick) = policy.choose(&self.field(&under, facts)) {
             return Some(pick);

@@ -11,8 +11,10 @@ use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
+use crate::health::{Health, Trust};
 use crate::ledger::Ledger;
 use crate::route::{Rank, Share, Turn};
+use crate::slow_start::SlowStart;
 
 /// One replica.
 #[derive(Clone, Debug)]
@@ -35,6 +37,12 @@ pub(super) struct Replica {
     pub(super) refused: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
     pub(super) down: bool,
+    /// It is failed, and was never more than slow.
+    pub(super) slow: bool,
+    /// How its exchanges went.
+    pub(super) health: Health,
+    /// It joined a fleet at work (C-040).
+    pub(super) slow_start: Option<SlowStart>,
     /// Its turn among equals.
     pub(super) turn: Turn,
     /// Its load when it was last accounted.
@@ -57,6 +65,9 @@ impl Replica {
             suspect: false,
             refused: false,
             down: false,
+            slow: false,
+            health: Health::default(),
+            slow_start: None,
             turn,
             load: 0,
             rank,
@@ -65,6 +76,11 @@ impl Replica {
 
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
+        self.is_present() && !matches!(self.health.trust(), Trust::Out { .. })
+    }
+
+    /// Whether it could take requests, had it always answered well.
+    pub(super) fn is_present(&self) -> bool {
         self.phase == Phase::Ready && !self.suspect
     }
 
@@ -189,6 +205,18 @@ impl Replicas {
         u32::try_from(share.div_ceil(self.open_weight)).unwrap_or(u32::MAX).max(1)
     }
 
+    /// Whether a replica has a free place (Q1); on trial it has one.
+    pub(super) fn has_room(&self, replica: &Replica) -> bool {
+        replica.is_open()
+            && replica.health.admits()
+            && (replica.health.is_on_trial() || replica.ledger.in_flight() < self.limit(replica))
+    }
+
+    /// The sizes of the open ones, added up.
+    pub(super) fn open_weight(&self) -> u128 {
+        self.open_weight
+    }
+
     /// The size of a replica, in the unit that all of them are compared in.
     pub(super) fn weight(&self, replica: &Replica) -> u64 {
         match replica.ledger.capacity() {
@@ -221,10 +249,24 @@ impl Replicas {
             same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
+        self.bound_turns();
         self.ranked.clear();
         self.open_load = 0;
         self.list.iter_mut().for_each(|replica| (replica.rank, replica.load) = (None, 0));
         (0..self.list.len()).for_each(|at| self.rerank(now, at));
+    }
+
+    /// Nobody is ahead of the last by more than one placement of its present size. A turn that was taken at another
+    /// size, in another unit above all, would else keep its replica from ever being next.
+    fn bound_turns(&mut self) {
+        let open = self.list.iter().filter(|replica| replica.is_open());
+        let Some(last) = open.map(|replica| replica.turn).min() else { return };
+        for at in 0..self.list.len() {
+            let Some(weight) = self.list.get(at).map(|replica| self.weight(replica)) else { continue };
+            if let Some(replica) = self.list.get_mut(at).filter(|replica| replica.is_open()) {
+                replica.turn = replica.turn.min(last.after(weight));
+            }
+        }
     }
 
     fn rerank(&mut self, now: Instant, at: usize) {
@@ -234,7 +276,7 @@ impl Replicas {
             self.open_load = (self.open_load + u128::from(replica.load)).saturating_sub(u128::from(before));
         }
         let Some(replica) = self.list.get(at) else { return };
-        let has_room = replica.is_open() && replica.ledger.in_flight() < self.limit(replica);
+        let has_room = self.has_room(replica);
         let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
         let Some(replica) = self.list.get_mut(at) else { return };
         if replica.rank == rank {

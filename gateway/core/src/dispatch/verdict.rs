@@ -8,6 +8,7 @@ use tidegate_shared::replica::Capacity;
 use tidegate_shared::request::{RequestFacts, Route, Tokens};
 use tidegate_shared::time::Duration;
 
+use crate::health::{Cause, Sign};
 use crate::ledger::Charge;
 use crate::queue::TicketId;
 
@@ -21,8 +22,20 @@ pub struct Lease {
     pub route: Route,
     /// Tokens reserved for the answer; see [`super::Dispatcher::grow`].
     pub reserved: Tokens,
+    /// How the exchange went, set by the driver before it ends the lease; neutral for one that was cut short.
+    pub sign: Sign,
+    /// Whether it is the one request by which the replica shows that it can be trusted again.
+    pub(super) trial: bool,
     pub(super) charge: Charge,
     pub(super) facts: Arc<RequestFacts>,
+}
+
+impl Lease {
+    /// Whether it is the one request by which its replica shows that it can be trusted again; if it begins to be answered
+    /// well, [`super::Dispatcher::proved`] says so at once.
+    pub fn is_on_trial(&self) -> bool {
+        self.trial
+    }
 }
 
 /// A refusal (Q2).
@@ -43,6 +56,28 @@ pub enum Verdict {
     Wait(TicketId),
     /// Answer 503.
     Reject(Rejection),
+}
+
+/// What becomes of a request that a replica was too busy for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Send it there.
+    Forward(Lease),
+    /// Nobody else has room now.
+    Nobody,
+    /// Somebody has, but too many requests were sent twice lately.
+    Spent,
+}
+
+/// A replica was taken out because of how it answers (R5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Which.
+    pub replica: ReplicaId,
+    /// Why.
+    pub why: Cause,
+    /// For how long; after it, one request is tried.
+    pub pause: Duration,
 }
 
 /// What happened to a replica.

@@ -4,7 +4,7 @@ use tidegate_shared::decision::Refusal;
 use tidegate_shared::request::RequestFacts;
 use tidegate_shared::time::{Duration, Instant};
 
-use super::{Dispatcher, Rejection};
+use super::{Dispatcher, Entry, Rejection};
 
 /// Failed starts in a row from which waiters are told instead of held.
 const START_FAILURES_TOLD: u32 = 2;
@@ -19,7 +19,7 @@ fn whole_seconds(wait: Duration) -> Duration {
 
 impl Dispatcher {
     /// Why the line is closed to this request, if it is.
-    pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, promised: bool) -> Option<Refusal> {
+    pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, entry: Entry) -> Option<Refusal> {
         if self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::NoReplica);
         }
@@ -29,33 +29,40 @@ impl Dispatcher {
         if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
             return Some(Refusal::QueueBytes);
         }
-        if self.replicas.ready() == 0 || promised {
+        if self.replicas.ready() == 0 || entry.promised {
             return None;
         }
-        let measured = |count, places| self.drain.time_for(now, count, places);
-        let wait = self.wait_behind(now, self.queue.len(), measured)?;
+        let wait = self.measured_wait(now, self.queue.len(), entry.told)?;
         (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
     }
 
-    /// Makes a refusal and the promise that goes with it. `before`: who stands before this request in the line.
-    pub(super) fn refuse(
-        &mut self,
-        now: Instant,
-        facts: &RequestFacts,
-        arrived: Instant,
-        before: u32,
-        reason: Refusal,
-    ) -> Rejection {
+    /// How long until a request can start that stands behind `before` others of the line and `told` who were told to
+    /// come back, by the measured drain; `None` while too little was measured.
+    pub(super) fn measured_wait(&self, now: Instant, before: u32, told: u32) -> Option<Duration> {
+        self.wait_behind(now, before, told, |count, places| self.drain.time_for(now, count, places))
+    }
+
+    /// What a client is told that is refused behind `before` others of the line and `told` who were told to come back.
+    pub(super) fn retry_after(&self, now: Instant, before: u32, told: u32) -> Duration {
         let drained = |count, places| {
             let measured = self.drain.time_for(now, count, places);
             measured.or_else(|| self.drain.guess_for(now, count, places))
         };
         let unknown =
             || self.expected_ready(now).first().copied().unwrap_or_default().max(self.limits.headroom);
-        let wait = self.wait_behind(now, before, drained).unwrap_or_else(unknown);
-        let retry_after = whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1);
-        self.promises.make(facts.fingerprint, arrived, now + retry_after);
-        Rejection { reason, retry_after }
+        let wait = self.wait_behind(now, before, told, drained).unwrap_or_else(unknown);
+        whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1)
+    }
+
+    /// A refusal is a promise to whoever first came at `arrived`.
+    pub(super) fn promise(
+        &mut self,
+        now: Instant,
+        facts: &RequestFacts,
+        arrived: Instant,
+        rejection: Rejection,
+    ) {
+        self.promises.make(facts.fingerprint, arrived, now + rejection.retry_after);
     }
 
     /// Until when somebody whose limit counts from `since` may wait, and what he is told then.
@@ -72,17 +79,18 @@ impl Dispatcher {
         }
     }
 
-    /// How long until a request can start that stands behind `before` others of the line and behind everybody who was
-    /// told to come back; `None` while that cannot be known. `drained` tells how long until so many requests have ended
-    /// on so many places.
+    /// How long until a request can start that stands behind `before` others of the line and `told` who were told to
+    /// come back; `None` while that cannot be known. `drained` tells how long until so many requests have ended on so
+    /// many places.
     fn wait_behind(
         &self,
         now: Instant,
         before: u32,
+        told: u32,
         drained: impl Fn(u64, u64) -> Option<Duration>,
     ) -> Option<Duration> {
         let places = u64::from(self.limits.concurrency);
-        let mut left = u64::from(before) + u64::from(self.promises.expected()) + 1;
+        let mut left = u64::from(before) + u64::from(told) + 1;
         let mut open = self.replicas.places();
         let mut passed = Duration::ZERO;
         for ready_in in self.expected_ready(now) {

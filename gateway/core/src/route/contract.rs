@@ -4,14 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: [PolicyName; 5] = [
-    PolicyName::LeastLoad,
-    PolicyName::TwoChoices,
-    PolicyName::Prefix,
-    PolicyName::RoundRobin,
-    PolicyName::Random,
-];
-
 fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
     let ids = (1..).map(ReplicaId);
     let rank = |(id, load): (ReplicaId, &u64)| Rank {
@@ -32,11 +24,15 @@ proptest! {
         let ranked = ranks(&loads);
         let may = |id: ReplicaId| !barred.contains(&id.0);
         let field = Field::new(&ranked, &may);
-        for name in ALL {
-            let (mut policy, mut twin) = (name.policy(seed), name.policy(seed));
+        for name in PolicyName::ALL {
+            let mut policy = name.policy(seed);
+            prop_assert_eq!(policy.name(), name);
+            let mut again = name.policy(seed);
             for _ in 0..5 {
+                let told = policy.twin().choose(&field);
                 let pick = policy.choose(&field);
-                prop_assert_eq!(pick, twin.choose(&field), "{:?}", name);
+                prop_assert_eq!(told, pick, "E3: {:?}", name);
+                prop_assert_eq!(pick, again.choose(&field), "{:?}", name);
                 match pick {
                     Some(id) => prop_assert!(field.iter().any(|rank| rank.id == id), "{:?}", name),
                     None => prop_assert!(field.first().is_none(), "{:?}", name),
@@ -48,7 +44,7 @@ proptest! {
 
 #[test]
 fn r3_a_policy_uses_every_replica_of_an_idle_fleet_about_equally() {
-    for name in ALL {
+    for name in PolicyName::ALL {
         let mut policy = name.policy(7);
         let mut counts = [0u32; 8];
         let mut ranked = ranks(&[0; 8]);

@@ -49,6 +49,12 @@ impl Share {
         Self((u128::from(load.0) << 32) / u128::from(weight.max(1)))
     }
 
+    /// In percent of `other`, rounded down; `None` where that is nothing.
+    pub fn percent_of(self, other: Self) -> Option<u32> {
+        let percent = self.0.saturating_mul(100).checked_div(other.0)?;
+        Some(u32::try_from(percent).unwrap_or(u32::MAX))
+    }
+
     /// Whether it is at most `percent` of `other`.
     pub fn within(self, percent: u32, other: Self) -> bool {
         self.0.saturating_mul(100) <= other.0.saturating_mul(u128::from(percent))
@@ -102,6 +108,12 @@ impl<'a> Field<'a> {
 /// A placement policy (R3). Contract, held by one suite for all: picks from the field only; picks `None` only from an
 /// empty field; the same inputs give the same picks.
 pub trait Policy: fmt::Debug + Send {
+    /// Which one it is.
+    fn name(&self) -> PolicyName;
+
+    /// The same policy in the same state: what it chooses next, this one would have chosen.
+    fn twin(&self) -> Box<dyn Policy>;
+
     /// The replica to take.
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId>;
 }
@@ -124,6 +136,21 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
+    /// Every policy.
+    pub const ALL: [Self; 5] =
+        [Self::LeastLoad, Self::TwoChoices, Self::Prefix, Self::RoundRobin, Self::Random];
+
+    /// Its name in settings and in the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeastLoad => "least-load",
+            Self::TwoChoices => "two-choices",
+            Self::Prefix => "prefix",
+            Self::RoundRobin => "round-robin",
+            Self::Random => "random",
+        }
+    }
+
     /// The policy, fresh; `seed` begins its random numbers, if it takes any.
     pub fn policy(self, seed: u64) -> Box<dyn Policy> {
         match self {

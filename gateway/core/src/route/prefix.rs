@@ -7,7 +7,7 @@
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::rng::Rng;
 
-use super::{Field, Policy, Share};
+use super::{Field, Policy, PolicyName, Share};
 
 /// A replica that is fuller than this percentage of the mean is passed over.
 const BALANCE: u32 = 125;
@@ -17,6 +17,14 @@ const BALANCE: u32 = 125;
 pub struct Prefix;
 
 impl Policy for Prefix {
+    fn name(&self) -> PolicyName {
+        PolicyName::Prefix
+    }
+
+    fn twin(&self) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
         let Some(key) = field.key else { return field.first().map(|rank| rank.id) };
         let balanced = |share: Share| share == Share::default() || share.within(BALANCE, field.mean);

@@ -3,7 +3,7 @@
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::rng::Rng;
 
-use super::{Field, Policy};
+use super::{Field, Policy, PolicyName};
 
 /// Draws one.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,14 @@ impl Random {
 }
 
 impl Policy for Random {
+    fn name(&self) -> PolicyName {
+        PolicyName::Random
+    }
+
+    fn twin(&self) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
         let count = field.iter().count();
         field.iter().nth(self.rng.below(count)).map(|rank| rank.id)

@@ -3,7 +3,7 @@
 
 use tidegate_shared::id::ReplicaId;
 
-use super::{Field, Policy};
+use super::{Field, Policy, PolicyName};
 
 /// Goes round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,6 +12,14 @@ pub struct RoundRobin {
 }
 
 impl Policy for RoundRobin {
+    fn name(&self) -> PolicyName {
+        PolicyName::RoundRobin
+    }
+
+    fn twin(&self) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
         let ids = || field.iter().map(|rank| rank.id);
         let next = ids().filter(|id| Some(*id) > self.last).min().or_else(|| ids().min());

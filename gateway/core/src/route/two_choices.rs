@@ -4,7 +4,7 @@
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::rng::Rng;
 
-use super::{Field, Policy};
+use super::{Field, Policy, PolicyName};
 
 /// Draws two, takes the one that comes first in the order.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,14 @@ impl TwoChoices {
 }
 
 impl Policy for TwoChoices {
+    fn name(&self) -> PolicyName {
+        PolicyName::TwoChoices
+    }
+
+    fn twin(&self) -> Box<dyn Policy> {
+        Box::new(*self)
+    }
+
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
         let count = field.iter().count();
         // Two different ones: the second is drawn from those that are left.

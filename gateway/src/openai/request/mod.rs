@@ -48,6 +48,8 @@ pub struct Scan<'a> {
     pub choices: u64,
     /// The conversation, as the body tells it (R1). A header, if there is one, comes first.
     pub identity: Identity,
+    /// The field that names the conversation, where one does.
+    pub named_by: Option<NamedBy>,
     /// The size of the prompt (R8).
     pub prompt: PromptSize,
     /// Whether `stream_options.include_usage` is set.
@@ -57,6 +59,25 @@ pub struct Scan<'a> {
     /// Where the closing brace of the body is. A member can be inserted here, with a comma in front.
     pub end: usize,
     usage_place: UsagePlace,
+}
+
+/// A field of the body that names its conversation (R1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamedBy {
+    /// `prompt_cache_key`
+    CacheKey,
+    /// `metadata.conversation_id`
+    Metadata,
+}
+
+impl NamedBy {
+    /// The field.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CacheKey => "prompt_cache_key",
+            Self::Metadata => "metadata.conversation_id",
+        }
+    }
 }
 
 /// How `include_usage` can be set.
@@ -210,10 +231,11 @@ impl<'a> Fields<'a> {
         for part in [&self.prompt, &self.preamble, &self.tools, &self.functions] {
             size.add(&part.size);
         }
-        let name = [self.cache_key, self.conversation].into_iter().flatten().map(|name| name.name());
-        let identity = match name.into_iter().find(|name| !name.is_empty()) {
-            Some(name) => Identity::Named(named(&name)),
-            None => self.prompt.identity(self.preamble_hash),
+        let names = [(self.cache_key, NamedBy::CacheKey), (self.conversation, NamedBy::Metadata)];
+        let mut names = names.iter().filter_map(|(name, by)| Some((name.as_ref()?.name(), *by)));
+        let (identity, named_by) = match names.find(|(name, _)| !name.is_empty()) {
+            Some((name, by)) => (Identity::Named(named(&name)), Some(by)),
+            None => (self.prompt.identity(self.preamble_hash), None),
         };
         Ok(Scan {
             model,
@@ -222,6 +244,7 @@ impl<'a> Fields<'a> {
             output_limit: self.max_completion_tokens.or(self.max_tokens).or(self.max_output_tokens),
             choices: self.n.unwrap_or(1),
             identity,
+            named_by,
             prompt: size,
             include_usage: self.options.include_usage,
             stream_options: self.options.span,

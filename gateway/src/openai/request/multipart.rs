@@ -45,6 +45,7 @@ pub fn scan<'a>(content_type: &str, body: &'a [u8]) -> Result<Scan<'a>, BadBody>
         output_limit: None,
         choices,
         identity: Identity::None,
+        named_by: None,
         prompt: PromptSize { media_bytes: body.len() as u64, ..PromptSize::default() },
         include_usage: false,
         stream_options: None,

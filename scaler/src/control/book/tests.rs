@@ -1,11 +1,13 @@
 //! What is announced of replicas as their provider lists them.
 
+use tidegate_shared::offer::Price;
+
 use super::*;
 
 const NOW: Instant = Instant::from_micros(1_000_000);
 
 fn instance(id: u32, state: InstanceState) -> Instance {
-    Instance { id: ReplicaId(id), capacity: Capacity::ONE, state }
+    Instance { id: ReplicaId(id), capacity: Capacity::ONE, price: Price::FREE, state }
 }
 
 fn pending(id: u32) -> Instance {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::BoxFuture;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, ReplicaFacts};
 use tokio::sync::Notify;
 
@@ -268,15 +269,19 @@ impl Provider for World {
             Err(ProviderError::Unavailable { kind: "scripted", why: "it sulks".to_owned() })
         } else {
             let list = |(&id, state): (&ReplicaId, &InstanceState)| {
-                let (capacity, state) = (Capacity::ONE, state.clone());
-                Instance { id, capacity, state }
+                let (capacity, price, state) = (Capacity::ONE, Price::FREE, state.clone());
+                Instance { id, capacity, price, state }
             };
             Ok(self.state().instances.iter().map(list).collect())
         };
         Box::pin(std::future::ready(answer))
     }
 
-    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+    fn offers(&self) -> Vec<Offer> {
+        vec![Offer::new("any", Capacity::ONE, Price::FREE)]
+    }
+
+    fn start(&self, id: ReplicaId, _: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
         self.note(format!("start {id}"));
         Box::pin(async move {
             let Script { boot, refuse_start, panic_at_start, .. } = self.script().clone();

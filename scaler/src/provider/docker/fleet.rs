@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tokio::time::Instant;
 
@@ -246,11 +247,18 @@ impl Fleet {
         self.members.get(&id).map(|member| member.tail.clone()).unwrap_or_default()
     }
 
-    /// Every replica, in order of id.
-    pub(super) fn instances(&self) -> Vec<Instance> {
+    /// How many replicas have not ended.
+    pub(super) fn alive(&self) -> u32 {
+        let alive =
+            self.members.values().filter(|member| !matches!(member.state, InstanceState::Exited { .. }));
+        u32::try_from(alive.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Every replica, in order of id, each of that price.
+    pub(super) fn instances(&self, price: Price) -> Vec<Instance> {
         let instance = |(id, member): (&ReplicaId, &Member)| {
             let state = member.stopping.as_ref().unwrap_or(&member.state).clone();
-            Instance { id: *id, capacity: member.capacity, state }
+            Instance { id: *id, capacity: member.capacity, price, state }
         };
         self.members.iter().map(instance).collect()
     }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::offer::Offer;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -123,7 +123,7 @@ impl DockerProvider {
             }
         }
         join_all(todo.ended.iter().map(|(id, container)| inner.examine(*id, container))).await;
-        Ok(inner.fleet().instances())
+        Ok(inner.fleet().instances(inner.spec.price))
     }
 }
 
@@ -214,7 +214,21 @@ impl Provider for DockerProvider {
         async { self.list_now().await.map_err(|error| unavailable(error.to_string())) }.boxed()
     }
 
-    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+    /// One. Its room is known where replicas have GPUs of their own.
+    fn offers(&self) -> Vec<Offer> {
+        let spec = &self.inner.spec;
+        let free = match &spec.gpus {
+            Gpus::Of { ids, each } => {
+                let most = u32::try_from(ids.len()).unwrap_or(u32::MAX) / (*each).max(1);
+                Some(most.saturating_sub(self.inner.fleet().alive()))
+            }
+            Gpus::None | Gpus::All => None,
+        };
+        let cached = spec.pull == Pull::Never;
+        vec![Offer { free, cached, ..Offer::new(KIND, spec.capacity, spec.price) }]
+    }
+
+    fn start(&self, id: ReplicaId, _: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
         async move { self.inner.start(id).await.map_err(|why| ProviderError::Start { id, why }) }.boxed()
     }
 
@@ -229,10 +243,6 @@ impl Provider for DockerProvider {
     fn output(&self, id: ReplicaId) -> Vec<String> {
         let tail = self.inner.fleet().tail(id);
         if tail.is_empty() { output::last_lines(&self.inner.folder.log(id)) } else { tail }
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.inner.spec.capacity
     }
 
     fn next_id(&self) -> ReplicaId {

@@ -12,6 +12,7 @@ use bollard::models::{
     RestartPolicyNameEnum,
 };
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 
 use super::super::fingerprint::Fingerprint;
@@ -51,6 +52,8 @@ pub struct DockerSpec {
     pub pull: Pull,
     /// The size of each replica.
     pub capacity: Capacity,
+    /// What each replica costs.
+    pub price: Price,
     /// How long a replica may take to be ready: for so long its last lines are kept at hand.
     pub start_limit: Duration,
 }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 
 use super::super::{Instance, InstanceState};
@@ -87,7 +88,7 @@ impl Fleet {
     /// Takes in a list that was asked for at `turn`. `usual` is the size of replicas that do not tell theirs.
     pub(super) fn take_in(&mut self, listed: Vec<Told>, turn: u64, usual: Capacity) -> Todo {
         let mut todo = Todo::default();
-        let before = self.instances();
+        let before = self.instances(Price::FREE);
         let present: BTreeSet<ReplicaId> = listed.iter().map(|told| told.id).collect();
         for told in listed {
             let id = told.id;
@@ -111,15 +112,15 @@ impl Fleet {
         self.members.retain(|id, member| stays(id, member));
         self.departed.retain(|_, gone| *gone > turn);
         self.doomed.retain(|id, since| present.contains(id) || *since > turn);
-        todo.changed = before != self.instances();
+        todo.changed = before != self.instances(Price::FREE);
         todo
     }
 
-    /// Every replica, in order of id.
-    pub(super) fn instances(&self) -> Vec<Instance> {
+    /// Every replica, in order of id, each of that price.
+    pub(super) fn instances(&self, price: Price) -> Vec<Instance> {
         let instance = |(id, member): (&ReplicaId, &Member)| {
             let state = member.stopping.as_ref().unwrap_or(&member.state).clone();
-            Instance { id: *id, capacity: member.capacity, state }
+            Instance { id: *id, capacity: member.capacity, price, state }
         };
         self.members.iter().map(instance).collect()
     }

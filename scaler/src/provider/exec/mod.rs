@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tidegate_shared::id::{ReplicaId, replica_name};
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::offer::Offer;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -96,7 +96,7 @@ impl ExecProvider {
         // The sender lives as long as the provider.
         let result = last.wait_for(Option::is_some).await.map_err(|error| error.to_string())?.clone();
         result.unwrap_or(Ok(()))?;
-        Ok(inner.fleet().instances())
+        Ok(inner.fleet().instances(inner.spec.price))
     }
 }
 
@@ -161,18 +161,18 @@ impl Inner {
     }
 
     /// Runs a command; the error names it.
-    async fn run(&self, action: Action, complaints: Complaints) -> Result<Vec<u8>, String> {
+    async fn run(&self, action: Action<'_>, complaints: Complaints) -> Result<Vec<u8>, String> {
         let name = action.name();
         let command = self.spec.command(action, &self.owner).map_err(|why| format!("{name}: {why}"))?;
         run(command, complaints, self.spec.time_limit).await.map_err(|error| format!("{name}: {error}"))
     }
 
-    async fn start(&self, id: ReplicaId) -> Result<(), String> {
+    async fn start(&self, id: ReplicaId, offer: Offer) -> Result<(), String> {
         self.ids.take(id)?;
-        self.fleet().begin(id, self.spec.capacity);
+        self.fleet().begin(id, offer.capacity);
         self.news.tell();
         let begun = Begun { inner: self, id };
-        let told = self.start_command(id).await;
+        let told = self.start_command(id, &offer.name).await;
         std::mem::forget(begun);
         let result = match told {
             Ok(told) => {
@@ -189,12 +189,12 @@ impl Inner {
         result
     }
 
-    async fn start_command(&self, id: ReplicaId) -> Result<Told, String> {
+    async fn start_command(&self, id: ReplicaId, offer: &str) -> Result<Told, String> {
         let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
         let path = self.folder.log(id);
         let log =
             output::create(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-        let run = self.run(Action::Start(id), Complaints::File(log)).await;
+        let run = self.run(Action::Start(id, offer), Complaints::File(log)).await;
         let told = run.and_then(|text| answer::started(&text, id).map_err(|why| format!("start: {why}")));
         told.map_err(|why| match output::last_lines(&path)[..] {
             [] => why,
@@ -276,8 +276,14 @@ impl Provider for ExecProvider {
         async { self.list_now().await.map_err(unavailable) }.boxed()
     }
 
-    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
-        async move { self.inner.start(id).await.map_err(|why| ProviderError::Start { id, why }) }.boxed()
+    /// One, of unknown room: whatever the start command makes of it.
+    fn offers(&self) -> Vec<Offer> {
+        vec![Offer::new(KIND, self.inner.spec.capacity, self.inner.spec.price)]
+    }
+
+    fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.inner.start(id, offer).await.map_err(|why| ProviderError::Start { id, why }) }
+            .boxed()
     }
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
@@ -291,10 +297,6 @@ impl Provider for ExecProvider {
     fn output(&self, id: ReplicaId) -> Vec<String> {
         let told = self.inner.fleet().output(id);
         if told.is_empty() { output::last_lines(&self.inner.folder.log(id)) } else { told }
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.inner.spec.capacity
     }
 
     fn next_id(&self) -> ReplicaId {

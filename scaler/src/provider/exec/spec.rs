@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tokio::process::Command;
 
@@ -26,7 +27,7 @@ pub struct ExecSpec {
     /// Whose replicas they are.
     pub deployment: DeploymentName,
     /// Starts one replica. This and the other commands: a program and its arguments, no shell; `{deployment}` and
-    /// `{owner}` are replaced anywhere in an argument, `{id}` and `{name}` where a replica is meant.
+    /// `{owner}` are replaced anywhere in an argument, `{id}` and `{name}` where a replica is meant, and `{offer}` where one is started.
     pub start: Vec<String>,
     /// Stops one replica.
     pub stop: Vec<String>,
@@ -42,6 +43,8 @@ pub struct ExecSpec {
     pub list_every: Duration,
     /// The size of a replica that does not tell its own.
     pub capacity: Capacity,
+    /// What each replica costs.
+    pub price: Price,
     /// How long a replica may take to be ready.
     pub start_limit: Duration,
 }
@@ -62,17 +65,18 @@ impl fmt::Debug for ExecSpec {
 
 /// What a command is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Start(ReplicaId),
+pub(super) enum Action<'a> {
+    /// Which one, on what offer.
+    Start(ReplicaId, &'a str),
     Stop(ReplicaId),
     List,
 }
 
-impl Action {
+impl Action<'_> {
     /// Its name in the configuration and in the environment.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Start(_) => "start",
+            Self::Start(..) => "start",
             Self::Stop(_) => "stop",
             Self::List => "list",
         }
@@ -80,7 +84,7 @@ impl Action {
 
     const fn replica(self) -> Option<ReplicaId> {
         match self {
-            Self::Start(id) | Self::Stop(id) => Some(id),
+            Self::Start(id, _) | Self::Stop(id) => Some(id),
             Self::List => None,
         }
     }
@@ -89,9 +93,9 @@ impl Action {
 impl ExecSpec {
     /// The command for `action`, in a process group of its own, with nothing to read; its output is not set up yet.
     /// The error is for people.
-    pub(super) fn command(&self, action: Action, owner: &str) -> Result<Command, String> {
+    pub(super) fn command(&self, action: Action<'_>, owner: &str) -> Result<Command, String> {
         let words = match action {
-            Action::Start(_) => &self.start,
+            Action::Start(..) => &self.start,
             Action::Stop(_) => &self.stop,
             Action::List => &self.list,
         };
@@ -101,6 +105,9 @@ impl ExecSpec {
             let mut word = word.replace("{deployment}", deployment).replace("{owner}", owner);
             if let Some((id, name)) = &replica {
                 word = word.replace("{id}", id).replace("{name}", name);
+            }
+            if let Action::Start(_, offer) = action {
+                word = word.replace("{offer}", offer);
             }
             word
         };
@@ -114,11 +121,14 @@ impl ExecSpec {
         command.env("TIDEGATE_ACTION", action.name());
         command.env("TIDEGATE_OWNER", owner);
         command.env("TIDEGATE_DEPLOYMENT", deployment);
-        for name in ["TIDEGATE_ID", "TIDEGATE_NAME"] {
+        for name in ["TIDEGATE_ID", "TIDEGATE_NAME", "TIDEGATE_OFFER"] {
             command.env_remove(name);
         }
         if let Some((id, name)) = &replica {
             command.env("TIDEGATE_ID", id).env("TIDEGATE_NAME", name);
+        }
+        if let Action::Start(_, offer) = action {
+            command.env("TIDEGATE_OFFER", offer);
         }
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         Ok(Command::from(command))

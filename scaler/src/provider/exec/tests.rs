@@ -1,6 +1,7 @@
 //! The exec provider with real commands: the shipped example, and scripts that fail in every way (C-005).
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +10,11 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 
 use super::{ExecProvider, ExecSpec};
-use crate::provider::contract::{self, Engine, Rig, start, until, up};
+use crate::provider::contract::{self, Engine, Rig, offer, start, until, up};
 use crate::provider::state::StateDir;
 use crate::provider::{InstanceState, Provider, ProviderError};
 
@@ -41,6 +43,7 @@ fn spec(name: &str, start: &[&str], stop: &[&str], list: &[&str], dir: &Path) ->
         time_limit: Duration::from_secs(60),
         list_every: Duration::from_millis(100),
         capacity: Capacity::new(2),
+        price: Price::FREE,
         start_limit: Duration::from_secs(60),
     }
 }
@@ -70,6 +73,19 @@ impl Example {
         self.dir.path().join("logs")
     }
 
+    /// Whether a start command of ours runs, which has not become an engine yet.
+    fn starts(&self) -> bool {
+        let nonce = fs::read_to_string(self.dir.path().join("state/.nonce")).unwrap();
+        procfs::process::all_processes().unwrap().filter_map(Result::ok).any(|process| {
+            let environment = process.environ().unwrap_or_default();
+            let is = |name: &str, value: &str| {
+                environment.get(OsStr::new(name)).is_some_and(|found| found == value)
+            };
+            let engine = environment.contains_key(OsStr::new("EXEC_EXAMPLE_MARK"));
+            is("TIDEGATE_OWNER", &nonce) && is("TIDEGATE_ACTION", "start") && !engine
+        })
+    }
+
     /// What the example's `list` says, run by hand.
     fn marked(&self, name: &str) -> Vec<(ReplicaId, i32)> {
         let nonce = fs::read_to_string(self.dir.path().join("state/.nonce")).unwrap();
@@ -77,7 +93,7 @@ impl Example {
         let processes = procfs::process::all_processes().unwrap().filter_map(Result::ok);
         let marked = processes.filter_map(|process| {
             let environment = process.environ().ok()?;
-            let mark = environment.get(std::ffi::OsStr::new("EXEC_EXAMPLE_MARK"))?.to_str()?;
+            let mark = environment.get(OsStr::new("EXEC_EXAMPLE_MARK"))?.to_str()?;
             let rest = format!("EXEC_EXAMPLE_MARK={mark}");
             let id = rest.strip_prefix(&wanted)?.split(' ').next()?.parse().ok()?;
             Some((ReplicaId(id), process.pid()))
@@ -122,9 +138,15 @@ impl Rig for Example {
         async {}.boxed()
     }
 
+    /// A start command that was cut off goes on, and what it starts counts.
     fn there<'a>(&'a mut self, name: &'a str) -> BoxFuture<'a, Vec<ReplicaId>> {
-        let there = self.marked(name).into_iter().map(|(id, _)| id).collect();
-        async { there }.boxed()
+        async {
+            while self.starts() {
+                tokio::task::yield_now().await;
+            }
+            self.marked(name).into_iter().map(|(id, _)| id).collect()
+        }
+        .boxed()
     }
 
     fn put_stranger(&mut self) -> BoxFuture<'_, ()> {
@@ -210,7 +232,7 @@ async fn c005_a_start_that_fails_says_why_and_is_stopped() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let provider = shell(dir.path(), start, "echo $TIDEGATE_ID >> stopped", NONE);
-        let error = provider.start(ReplicaId(1)).await.unwrap_err();
+        let error = provider.start(ReplicaId(1), offer(&provider)).await.unwrap_err();
         assert!(matches!(&error, ProviderError::Start { why, .. } if why.contains(wanted)), "{error}");
         assert_eq!(provider.list().await.unwrap(), []);
         assert_eq!(fs::read_to_string(dir.path().join("stopped")).unwrap(), "1\n");
@@ -229,7 +251,7 @@ async fn c005_a_failed_start_is_stopped_as_long_as_the_list_names_it() {
     assert!(Command::new("mkfifo").arg(dir.path().join("done")).status().unwrap().success());
     let opened =
         tokio::net::unix::pipe::OpenOptions::new().read_write(true).open_receiver(dir.path().join("done"));
-    let error = provider.start(ReplicaId(1)).await.unwrap_err().to_string();
+    let error = provider.start(ReplicaId(1), offer(&provider)).await.unwrap_err().to_string();
     assert!(error.contains("what it left cannot be stopped yet: stop: exit status: 1"), "{error}");
     assert_eq!(provider.list().await.unwrap(), [], "it is no replica");
     let mut byte = [0; 1];
@@ -249,11 +271,11 @@ async fn c005_a_late_command_is_ended_with_its_children() {
     );
     let spec = ExecSpec { time_limit: Duration::from_secs(1), ..base };
     let provider = ExecProvider::new(spec, StateDir::open(&dir.path().join("state")).unwrap()).unwrap();
-    let error = provider.start(ReplicaId(1)).await.unwrap_err().to_string();
+    let error = provider.start(ReplicaId(1), offer(&provider)).await.unwrap_err().to_string();
     assert!(error.contains("start: no end within 1s; it said:\nwaiting"), "{error}");
     let child: i32 = fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
     let stat = procfs::process::Process::new(child).and_then(|process| process.stat());
-    assert!(stat.is_ok_and(|stat| stat.state != 'Z').then_some(()).is_none(), "its child has ended too");
+    assert!(!stat.is_ok_and(|stat| stat.state != 'Z'), "its child has ended too");
 }
 
 #[tokio::test]
@@ -271,17 +293,17 @@ async fn commands_are_told_what_is_wanted_of_them() {
     let told = "{ env | grep ^TIDEGATE | sort; echo \"$0\"; } > told; exit 1";
     let base = spec(
         "org/chat",
-        &["/bin/sh", "-c", told, "{name}/{id}/{deployment}"],
+        &["/bin/sh", "-c", told, "{name}/{id}/{deployment}/{offer}"],
         &["true"],
         &["/bin/sh", "-c", NONE],
         dir.path(),
     );
     let provider = ExecProvider::new(base, StateDir::open(&dir.path().join("state")).unwrap()).unwrap();
-    provider.start(ReplicaId(1)).await.unwrap_err();
+    provider.start(ReplicaId(1), offer(&provider)).await.unwrap_err();
     let nonce = fs::read_to_string(dir.path().join("state/.nonce")).unwrap();
     let expected = format!(
         "TIDEGATE_ACTION=start\nTIDEGATE_CONTRACT=1\nTIDEGATE_DEPLOYMENT=org/chat\nTIDEGATE_ID=1\n\
-         TIDEGATE_NAME=org/chat-1\nTIDEGATE_OWNER={nonce}\norg/chat-1/1/org/chat\n"
+         TIDEGATE_NAME=org/chat-1\nTIDEGATE_OFFER=exec\nTIDEGATE_OWNER={nonce}\norg/chat-1/1/org/chat/exec\n"
     );
     assert_eq!(fs::read_to_string(dir.path().join("told")).unwrap(), expected);
 }
@@ -302,5 +324,5 @@ async fn what_an_engine_printed_is_at_hand() {
     let expected =
         InstanceState::Exited { how: "evicted".to_owned(), output: words(&["ordering a machine"]) };
     assert_eq!(list[0].state, expected);
-    assert_eq!(provider.capacity(), list[0].capacity);
+    assert_eq!(offer(&provider).capacity, list[0].capacity);
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::offer::Price;
 use tracing::{info, warn};
 
 use super::super::state::StateDir;
@@ -47,7 +48,7 @@ pub async fn clean_up(state: &StateDir, wanted: &[DeploymentName]) -> io::Result
         let (_claim, folder) = state.claim(&name).map_err(io::Error::other)?;
         let next = folder.next_id()?;
         let marks = Marks::new(state.nonce(), name.as_str());
-        let core = Core::new(name, folder, marks, next);
+        let core = Core::new(name, folder, marks, next, Price::FREE);
         ended.extend(adopt(&core, None).await?.over.into_iter().map(|id| core.name(id)));
     }
     Ok(ended)

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tracing::warn;
 
@@ -27,6 +28,7 @@ pub(super) struct Core {
     pub(super) marks: Marks,
     pub(super) ids: Ids,
     pub(super) news: News,
+    price: Price,
     fleet: Mutex<BTreeMap<ReplicaId, Replica>>,
 }
 
@@ -40,9 +42,15 @@ struct Replica {
 }
 
 impl Core {
-    pub(super) fn new(deployment: DeploymentName, folder: Folder, marks: Marks, next: ReplicaId) -> Self {
+    pub(super) fn new(
+        deployment: DeploymentName,
+        folder: Folder,
+        marks: Marks,
+        next: ReplicaId,
+        price: Price,
+    ) -> Self {
         let ids = Ids::new(folder.clone(), next);
-        Self { deployment, folder, marks, ids, news: News::default(), fleet: Mutex::default() }
+        Self { deployment, folder, marks, ids, news: News::default(), price, fleet: Mutex::default() }
     }
 
     fn fleet(&self) -> MutexGuard<'_, BTreeMap<ReplicaId, Replica>> {
@@ -68,7 +76,7 @@ impl Core {
         let shown = |replica: &Replica| replica.stopping.as_ref().unwrap_or(&replica.state).clone();
         let instance = |(id, replica): (&ReplicaId, &Replica)| {
             let capacity: Capacity = replica.record.capacity;
-            Instance { id: *id, capacity, state: shown(replica) }
+            Instance { id: *id, capacity, price: self.price, state: shown(replica) }
         };
         fleet.iter().map(instance).collect()
     }

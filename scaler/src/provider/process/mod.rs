@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::offer::Offer;
 use tokio::process::Child;
 use tokio::task::JoinSet;
 
@@ -66,7 +66,7 @@ impl ProcessProvider {
         let marks = Marks::new(state.nonce(), spec.deployment.as_str());
         let boot = record::boot_id().map_err(failed("read the boot id"))?;
         let next = folder.next_id().map_err(failed("read the records"))?;
-        let core = Arc::new(Core::new(spec.deployment.clone(), folder, marks, next));
+        let core = Arc::new(Core::new(spec.deployment.clone(), folder, marks, next, spec.price));
         let (ports, recipe) = (state.ports(), spec.fingerprint());
         let followers = Mutex::default();
         let this = Self { spec, boot, recipe, ports, core, followers, _claim: claim, _state: state };
@@ -178,7 +178,12 @@ impl Provider for ProcessProvider {
         async { Ok(self.core.list()) }.boxed()
     }
 
-    fn start(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+    /// One, of unknown room: this machine.
+    fn offers(&self) -> Vec<Offer> {
+        vec![Offer { cached: true, ..Offer::new(KIND, self.spec.capacity, self.spec.price) }]
+    }
+
+    fn start(&self, id: ReplicaId, _: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
         async move {
             let refusal = match self.start_now(id) {
                 Ok(()) => return Ok(()),
@@ -202,10 +207,6 @@ impl Provider for ProcessProvider {
 
     fn output(&self, id: ReplicaId) -> Vec<String> {
         output::last_lines(&self.core.folder.log(id))
-    }
-
-    fn capacity(&self) -> Capacity {
-        self.spec.capacity
     }
 
     fn next_id(&self) -> ReplicaId {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tokio::process::{Child, Command};
 
@@ -32,6 +33,8 @@ pub struct ProcessSpec {
     pub dir: Option<PathBuf>,
     /// The size of each replica.
     pub capacity: Capacity,
+    /// What each replica costs.
+    pub price: Price,
 }
 
 impl ProcessSpec {
@@ -85,8 +88,8 @@ mod tests {
             let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             let command = words.iter().map(|word| (*word).to_owned()).collect();
             let deployment = DeploymentName::new("chat");
-            ProcessSpec { deployment, command, env, dir: dir.map(PathBuf::from), capacity: Capacity::ONE }
-                .fingerprint()
+            let (dir, capacity, price) = (dir.map(PathBuf::from), Capacity::ONE, Price::FREE);
+            ProcessSpec { deployment, command, env, dir, capacity, price }.fingerprint()
         };
         let all = [
             spec(&["a", "b"], &[], None),

@@ -17,9 +17,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::table::{Identity, Marks, Table};
 use super::{ProcessProvider, ProcessSpec};
-use crate::provider::contract::{self, Engine, Rig, start, until, up};
+use crate::provider::contract::{self, Engine, Rig, offer, start, until, up};
 use crate::provider::state::StateDir;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
+use tidegate_shared::offer::Price;
 
 /// Listens on the port it is given, once it has done what is put before it.
 const SERVE: &str = "
@@ -42,7 +43,8 @@ fn shell(script: &str) -> Vec<String> {
 
 fn spec(name: &str, command: Vec<String>) -> ProcessSpec {
     let deployment = DeploymentName::new(name);
-    ProcessSpec { deployment, command, env: BTreeMap::new(), dir: None, capacity: Capacity::new(2) }
+    let (capacity, price) = (Capacity::new(2), Price(700_000));
+    ProcessSpec { deployment, command, env: BTreeMap::new(), dir: None, capacity, price }
 }
 
 async fn open(dir: &Path, command: Vec<String>) -> ProcessProvider {
@@ -175,7 +177,7 @@ async fn h4_an_engine_that_cannot_be_run_is_named_with_the_reason() {
     for (name, command, work, expected) in cases {
         let spec = ProcessSpec { dir: work, ..spec(name, command) };
         let provider = ProcessProvider::new(spec, Arc::clone(&state)).await.unwrap();
-        let error = provider.start(ReplicaId(1)).await.unwrap_err().to_string();
+        let error = provider.start(ReplicaId(1), offer(&provider)).await.unwrap_err().to_string();
         assert!(error.starts_with("cannot start replica 1: ") && error.contains(expected), "{error}");
         assert_eq!(provider.list().await.unwrap(), []);
         assert_eq!(provider.next_id(), ReplicaId(2));

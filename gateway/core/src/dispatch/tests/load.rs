@@ -24,6 +24,33 @@ fn r8_new_conversations_go_where_the_engine_says_that_there_is_room() {
 }
 
 #[test]
+fn r3_placements_by_declared_size_keep_nobody_from_its_share_by_reported_size() {
+    let mut dispatcher = fleet(Limits::default(), &[1; 3]);
+    let mut at = 0;
+    let mut place = |dispatcher: &mut Dispatcher, count: u64| {
+        let mut counts = [0; 3];
+        for n in at..at + count {
+            let lease = forward(dispatcher.arrive(ms(n), &ask(n)));
+            counts[lease.replica.0 as usize - 1] += 1;
+            dispatcher.end(ms(n), lease, &Spent::default());
+        }
+        at += count;
+        counts
+    };
+    assert_eq!(place(&mut dispatcher, 10).iter().sum::<u32>(), 10);
+    for (sizes, wanted) in [([1, 1, 2], [250, 250, 500]), ([4, 1, 5], [400, 100, 500])] {
+        for (id, size) in (1..).map(ReplicaId).zip(sizes) {
+            dispatcher.ask(ms(0), id);
+            let (kv_used, kv_capacity) = (Some(Tokens(0)), Some(Tokens(size * 400_000)));
+            dispatcher.report(ms(0), id, EngineReport { kv_used, kv_capacity, ..EngineReport::default() });
+        }
+        let spread = place(&mut dispatcher, 1000);
+        let near = spread.iter().zip(wanted).all(|(count, wanted): (&u32, u32)| count.abs_diff(wanted) <= 2);
+        assert!(near, "{spread:?}, wanted {wanted:?}");
+    }
+}
+
+#[test]
 fn q1_r4_nobody_is_filled_beyond_its_load_limit_in_tokens() {
     // A request takes 200 tokens; 90 % of 10,000 is the limit.
     let mut dispatcher = reporting(10_000, &[8_850, 8_750]);

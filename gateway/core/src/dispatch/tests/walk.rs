@@ -4,16 +4,30 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::explain::{any_kind, arrive_as_explained};
 use super::*;
 
 #[derive(Clone, Debug)]
 enum Op {
     Arrive(u64),
-    End(usize),
+    End(usize, Sign),
+    Prove(usize),
     Abandon(usize),
     Fail(usize),
     Change(u32, usize),
+    Slow(u32),
+    Elsewhere(u64, u32),
     Pass(u64),
+}
+
+/// Mostly faults, so that replicas are taken out.
+fn sign() -> impl Strategy<Value = Sign> {
+    prop_oneof![
+        1 => Just(Sign::Neutral),
+        2 => Just(Sign::Well),
+        1 => Just(Sign::Busy(None)),
+        6 => Just(Sign::Fault(Fault::Status)),
+    ]
 }
 
 const CHANGES: [Change; 10] = [
@@ -31,8 +45,11 @@ const CHANGES: [Change; 10] = [
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        6 => (0u64..30).prop_map(Op::Arrive),
-        4 => any::<usize>().prop_map(Op::End),
+        6 => (0u64..100).prop_map(Op::Arrive),
+        4 => (any::<usize>(), sign()).prop_map(|(at, sign)| Op::End(at, sign)),
+        1 => any::<usize>().prop_map(Op::Prove),
+        1 => (1u32..5).prop_map(Op::Slow),
+        1 => (0u64..30, 1u32..5).prop_map(|(n, tried)| Op::Elsewhere(n, tried)),
         1 => any::<usize>().prop_map(Op::Abandon),
         1 => any::<usize>().prop_map(Op::Fail),
         2 => (1u32..5, 0..CHANGES.len()).prop_map(|(id, change)| Op::Change(id, change)),
@@ -54,19 +71,35 @@ impl Walk {
         let now = self.now;
         match *op {
             Op::Arrive(n) => {
-                let verdict = self.dispatcher.arrive(now, &ask(n));
+                let verdict = arrive_as_explained(&mut self.dispatcher, now, &any_kind(n));
                 self.take(n, verdict);
             }
-            Op::End(at) if !self.leases.is_empty() => {
-                let (_, lease) = self.leases.swap_remove(at % self.leases.len());
+            Op::End(at, sign) if !self.leases.is_empty() => {
+                let (_, mut lease) = self.leases.swap_remove(at % self.leases.len());
+                lease.sign = sign;
                 self.dispatcher.end(now, lease, &Spent::default());
             }
             Op::Fail(at) if !self.leases.is_empty() => {
                 let (n, lease) = self.leases.swap_remove(at % self.leases.len());
                 let tried = [lease.replica];
                 self.dispatcher.end(now, lease, &Spent::default());
-                let verdict = self.dispatcher.retry(now, &ask(n), &tried, now);
+                let verdict = self.dispatcher.retry(now, &any_kind(n), &tried, now);
                 self.take(n, verdict);
+            }
+            Op::Prove(at) if !self.leases.is_empty() => {
+                let at = at % self.leases.len();
+                self.dispatcher.proved(now, &mut self.leases[at].1);
+            }
+            Op::Slow(id) => {
+                self.dispatcher.too_slow(now, ReplicaId(id));
+            }
+            Op::Elsewhere(n, tried) => {
+                if let Elsewhere::Forward(lease) =
+                    self.dispatcher.elsewhere(now, &ask(n), &[ReplicaId(tried)])
+                {
+                    assert_ne!(lease.replica, ReplicaId(tried));
+                    self.leases.push((n, lease));
+                }
             }
             Op::Abandon(at) if !self.waiting.is_empty() => {
                 let ticket = *self.waiting.keys().nth(at % self.waiting.len()).unwrap();
@@ -84,7 +117,7 @@ impl Walk {
                 self.now = now + Duration::from_millis(passed);
                 self.dispatcher.on_deadline(self.now);
             }
-            Op::End(_) | Op::Fail(_) | Op::Abandon(_) => {}
+            Op::End(..) | Op::Prove(_) | Op::Fail(_) | Op::Abandon(_) => {}
         }
     }
 
@@ -118,6 +151,9 @@ impl Walk {
         let stuck = self.dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
         assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
         assert!(self.dispatcher.deadline() > self.now || seen.queued == 0);
+        let present = self.dispatcher.replicas.iter().filter(|known| known.is_present());
+        let (present, out): (Vec<_>, Vec<_>) = present.partition(|known| !known.health.is_out());
+        assert!(out.len() <= present.len(), "more than half are out");
     }
 
     /// Everybody leaves.
@@ -134,11 +170,15 @@ impl Walk {
 }
 
 proptest! {
-    /// Counts are exact whatever happens, every ticket ends exactly once, and nobody waits while a replica has room.
+    /// Counts are exact whatever happens, every ticket ends exactly once, nobody waits while a replica has room, and
+    /// what becomes of each arrival is what was told of it just before.
     #[test]
-    fn q5_counts_are_exact_whatever_happens(ops in ops()) {
+    fn q5_e3_counts_are_exact_and_fates_as_told_whatever_happens(
+        ops in ops(),
+        policy in prop::sample::select(PolicyName::ALL.to_vec()),
+    ) {
         let limits = Limits { concurrency: 2, queue_requests: 8, ..Limits::default() };
-        let dispatcher = fleet(limits, &[1, 2]);
+        let dispatcher = fleet(limits, &[1, 2]).with_policy(policy, 1);
         let mut walk = Walk { dispatcher, now: ms(0), leases: Vec::new(), waiting: BTreeMap::new() };
         for op in &ops {
             walk.step(op);
@@ -147,4 +187,13 @@ proptest! {
         }
         walk.end();
     }
+}
+
+#[test]
+fn late_ends_on_a_replica_that_is_gone_are_harmless() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    let lease = forward(dispatcher.arrive(ms(0), &ask(0)));
+    dispatcher.change(ms(1), ReplicaId(1), Change::Gone);
+    dispatcher.end(ms(2), lease, &Spent::default());
+    assert_eq!(dispatcher.observe(ms(2)), Observation { at: ms(2), ..Observation::default() });
 }

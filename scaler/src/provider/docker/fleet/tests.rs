@@ -1,6 +1,7 @@
 //! What lists of containers mean, in every order of events (C-005).
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 
 use super::super::super::InstanceState;
@@ -27,7 +28,7 @@ fn take_in(fleet: &mut Fleet, seen: Vec<Seen>) -> Todo {
 }
 
 fn ids(fleet: &Fleet) -> Vec<u32> {
-    fleet.instances().iter().map(|one| one.id.0).collect()
+    fleet.instances(Price::FREE).iter().map(|one| one.id.0).collect()
 }
 
 #[tokio::test]
@@ -41,7 +42,10 @@ async fn c3_the_first_list_adopts_what_runs_by_the_same_recipe_and_nothing_else(
     assert_eq!(todo.adopted, [ReplicaId(1)]);
     let strays: Vec<&str> = todo.strays.iter().map(|(_, container)| container.as_str()).collect();
     assert_eq!((strays, ids(&fleet)), (vec!["b", "c", "d"], vec![1]));
-    assert_eq!(fleet.instances()[0].state, InstanceState::Up { url: "http://127.0.0.1:9001".to_owned() });
+    assert_eq!(
+        fleet.instances(Price::FREE)[0].state,
+        InstanceState::Up { url: "http://127.0.0.1:9001".to_owned() }
+    );
     // Later on, what nobody here started is a stray.
     let todo = take_in(&mut fleet, vec![seen(1, "a", Stage::Runs), seen(9, "x", Stage::Runs)]);
     assert_eq!(todo.strays, [(ReplicaId(9), "x".to_owned())]);
@@ -78,7 +82,7 @@ async fn an_end_that_an_event_told_counts_before_the_list_shows_it() {
     assert_eq!(todo.ended, [(ReplicaId(1), "a".to_owned())]);
     fleet.ended(ReplicaId(1), "a", &End { code: 1, ..End::default() }, vec!["boom".to_owned()]);
     let ended = InstanceState::Exited { how: "exit code 1".to_owned(), output: vec!["boom".to_owned()] };
-    assert_eq!(fleet.instances()[0].state, ended);
+    assert_eq!(fleet.instances(Price::FREE)[0].state, ended);
     assert_eq!(take_in(&mut fleet, vec![seen(1, "a", Stage::Ended)]), Todo::default(), "asked once");
     assert_eq!(fleet.stop(ReplicaId(1)), Some(("a".to_owned(), Some(vec!["boom".to_owned()]))));
 }
@@ -89,7 +93,9 @@ async fn another_address_is_the_end_of_a_replica() {
     take_in(&mut fleet, vec![seen(1, "a", Stage::Runs)]);
     let moved = Seen { published: Some(7), ..seen(1, "a", Stage::Runs) };
     take_in(&mut fleet, vec![moved]);
-    let InstanceState::Exited { how, .. } = &fleet.instances()[0].state else { panic!("it goes on") };
+    let InstanceState::Exited { how, .. } = &fleet.instances(Price::FREE)[0].state else {
+        panic!("it goes on")
+    };
     assert_eq!(how, "its address changed from http://127.0.0.1:9001 to http://127.0.0.1:7");
 }
 

@@ -22,6 +22,7 @@ fn spec(name: &str) -> DockerSpec {
         shm_size: None,
         pull: Pull::Never,
         capacity: Capacity::ONE,
+        price: tidegate_shared::offer::Price::FREE,
         start_limit: std::time::Duration::from_secs(60),
     }
 }

@@ -1,0 +1,135 @@
+//! Where a request would go and why (E3), told without doing any of it.
+//!
+//! The verdict comes from [`Dispatcher::decide`], which serves requests too; the rest are the figures that it looked
+//! at. It takes the dispatcher by reference and a twin of the policy, so no turn moves, no conversation is remembered,
+//! no promise is kept or lapses and no random number is drawn. It decides nothing of its own.
+
+use tidegate_shared::explained::{
+    Candidate, ChosenBy, DetourPrice, Known, RouteDecision, RouteVerdict, Standing,
+};
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Phase;
+use tidegate_shared::request::{Identity, RequestFacts, Route};
+use tidegate_shared::time::Instant;
+
+use super::place::Ask;
+use super::replicas::Replica;
+use super::{Choice, Decision, Dispatcher, Entry};
+
+impl Dispatcher {
+    /// What [`Dispatcher::arrive`] would say to this request at `now`, and why. Costs a step for each replica.
+    pub fn explain(&self, now: Instant, facts: &RequestFacts) -> RouteDecision {
+        let coming = self.promises.foresee(now, facts.fingerprint, facts.retry);
+        let entry = Entry::new(now, coming.kept, coming.expected);
+        let decision = self.decide(now, facts, &[], entry, self.policy.twin().as_mut());
+        let ask = self.ask_for(now, facts, &[]);
+        let found = self.find(now, facts);
+        let home = found.and_then(|(_, found)| self.replicas.get(found.home));
+        // As `choose` has it: a home that takes requests, and is not simply taken.
+        let weighed = home.filter(|home| home.is_open() && !self.bounds().is_under(home, &ask));
+        let detour = weighed.map(|home| {
+            let (prefill, wait) = self.price(&ask, facts, home);
+            DetourPrice { prefill, wait }
+        });
+        RouteDecision {
+            at: now,
+            prompt: self.estimate.prompt(facts),
+            output: self.estimate.output(facts),
+            known: found.map(|(boundary, found)| Known {
+                home: found.home,
+                boundary: boundary.map(|at| u32::try_from(at + 1).unwrap_or(u32::MAX)),
+            }),
+            holders: match &facts.identity {
+                Identity::Prefix { chain, .. } => self.prefixes.holders(chain).unwrap_or_default().to_vec(),
+                Identity::Named(_) | Identity::None => Vec::new(),
+            },
+            detour,
+            promised: coming.kept.is_some(),
+            policy: self.policy.name().as_str(),
+            candidates: self.candidates(&ask),
+            verdict: self.tell(now, facts, &ask, entry, decision),
+        }
+    }
+
+    fn tell(
+        &self,
+        now: Instant,
+        facts: &RequestFacts,
+        ask: &Ask<'_>,
+        entry: Entry,
+        decision: Decision,
+    ) -> RouteVerdict {
+        match decision {
+            Decision::Take(Choice { replica, route, .. }) => {
+                let by_prefix = || route == Route::Placed && self.holder(ask, facts) == Some(replica);
+                let chosen_by = match route {
+                    Route::Home => ChosenBy::Home,
+                    _ if by_prefix() => ChosenBy::Prefix,
+                    _ => ChosenBy::Policy,
+                };
+                RouteVerdict::Forward { replica, route, chosen_by }
+            }
+            Decision::Refuse(no) => RouteVerdict::Refuse { reason: no.reason, retry_after: no.retry_after },
+            Decision::Wait { extra } => {
+                let before = self.queue.arrived_by(entry.kept.arrived);
+                let (until, then) = self.patience(now + extra);
+                let expected = self.measured_wait(now, before, entry.told);
+                RouteVerdict::Wait { before, expected, at_most: until.since(now), then }
+            }
+        }
+    }
+
+    fn candidates(&self, ask: &Ask<'_>) -> Vec<Candidate> {
+        let mut order: Vec<(ReplicaId, u32)> =
+            self.replicas.ranked().iter().map(|rank| rank.id).zip(1..).collect();
+        order.sort_unstable();
+        let open = || self.replicas.iter().filter(|replica| replica.is_open());
+        let size: u128 = open().map(|replica| u128::from(self.replicas.weight(replica))).sum();
+        let mean = self.replicas.mean_share();
+        let candidate = |replica: &Replica| {
+            let weight = if replica.is_open() { u128::from(self.replicas.weight(replica)) } else { 0 };
+            let place = order.binary_search_by_key(&replica.id, |(id, _)| *id).ok();
+            Candidate {
+                id: replica.id,
+                phase: replica.phase,
+                standing: self.standing(replica, ask),
+                order: place.and_then(|at| order.get(at)).map(|(_, order)| *order),
+                in_flight: replica.ledger.in_flight(),
+                limit: self.replicas.limit(replica),
+                load: replica.ledger.load(ask.now),
+                holds: replica.ledger.capacity(),
+                capacity: replica.capacity,
+                share_percent: u32::try_from(weight * 100 / size.max(1)).unwrap_or(100),
+                fullness_percent: self.replicas.share(replica).percent_of(mean),
+            }
+        };
+        self.replicas.iter().map(candidate).collect()
+    }
+
+    fn standing(&self, replica: &Replica, ask: &Ask<'_>) -> Standing {
+        let bounds = self.bounds();
+        if !replica.is_open() {
+            return match replica.phase {
+                Phase::Ready if replica.refused => Standing::Refused,
+                Phase::Ready if replica.suspect => Standing::Suspect,
+                Phase::Ready => Standing::Ejected,
+                _ => Standing::NotReady,
+            };
+        }
+        if !replica.health.admits() {
+            Standing::OnTrial
+        } else if !bounds.has_place(replica) {
+            Standing::Full
+        } else if !bounds.fits(replica, ask) {
+            Standing::NoRoom
+        } else if replica.health.is_full(ask.now) {
+            Standing::Busy
+        } else if !bounds.is_under(replica, ask) {
+            Standing::OverLimit
+        } else if !bounds.is_free(replica, ask) {
+            Standing::WarmingUp
+        } else {
+            Standing::Free
+        }
+    }
+}

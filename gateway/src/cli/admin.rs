@@ -1,0 +1,80 @@
+//! How commands ask a running gateway on its admin port: one request, bounded in time and size.
+
+use bytes::Bytes;
+use clap::Args;
+use http::{Request, Response};
+use http_body_util::Full;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tidegate_shared::time::Duration;
+
+use crate::config::BaseUrl;
+use crate::once::{NoAnswer, Place, ask};
+use crate::upstream::dial::Site;
+
+/// Which gateway a command asks.
+#[derive(Debug, Args)]
+pub(super) struct AdminArgs {
+    /// Where the gateway's admin port is.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = admin_url)]
+    pub(super) admin: BaseUrl,
+    /// Print the JSON that the gateway gave.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) fn admin_url(text: &str) -> Result<BaseUrl, &'static str> {
+    let url =
+        if text.contains("://") { BaseUrl::parse(text) } else { BaseUrl::parse(&format!("http://{text}")) }?;
+    if url.is_https() { Err("must be http://host:port: the admin side speaks no TLS") } else { Ok(url) }
+}
+
+/// Why there is no answer to show.
+#[derive(Debug, Error)]
+pub(super) enum AdminError {
+    #[error(
+        "no gateway answers at {url}: {why}\nIs `tidegate serve` running? Give its admin port with --admin URL."
+    )]
+    Unreachable { url: BaseUrl, why: String },
+    #[error("{url} is not the admin port of a gateway: {why}")]
+    Foreign { url: BaseUrl, why: String },
+}
+
+impl AdminError {
+    /// What answers at `url` is something else.
+    pub(super) fn foreign(url: &BaseUrl, why: impl ToString) -> Self {
+        Self::Foreign { url: url.clone(), why: why.to_string() }
+    }
+}
+
+/// Sends `request`, whose target is a path, and gives the whole answer, whatever its status, within `patience`.
+pub(super) fn exchange(
+    url: &BaseUrl,
+    request: Request<Full<Bytes>>,
+    patience: Duration,
+) -> Result<Response<Bytes>, AdminError> {
+    let unreachable = |why: String| AdminError::Unreachable { url: url.clone(), why };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| unreachable(error.to_string()))?;
+    let site = Site::plain(url, patience);
+    let place = Place { site: &site, prefix: url.prefix() };
+    runtime.block_on(ask(place, request, patience)).map_err(|no| match no {
+        NoAnswer::Broken(why) => AdminError::foreign(url, why),
+        NoAnswer::Unreachable(why) => unreachable(why),
+        no @ (NoAnswer::Slow(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
+    })
+}
+
+/// The JSON of an answer.
+pub(super) fn parse<T: DeserializeOwned>(url: &BaseUrl, answer: &[u8]) -> Result<T, AdminError> {
+    serde_json::from_slice(answer)
+        .map_err(|error| AdminError::foreign(url, format!("unexpected answer: {error}")))
+}
+
+/// The JSON of an answer as it came, once it is known to be some.
+pub(super) fn verbatim(url: &BaseUrl, answer: &[u8]) -> Result<String, AdminError> {
+    let _: serde::de::IgnoredAny = parse(url, answer)?;
+    let mut text = String::from_utf8_lossy(answer).trim_end().to_owned();
+    text.push('\n');
+    Ok(text)
+}

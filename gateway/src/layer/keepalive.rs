@@ -1,0 +1,286 @@
+//! Comments for a client that waits for a stream and has asked for them (Q3, C-083), so that nothing between it and the
+//! gateway takes the silence for an end: `x-tidegate-keepalive: 15` wants one after each 15 seconds without a byte.
+//!
+//! Only lines that begin with a colon are put in, only between events. The first comment commits the status to 200: what
+//! is decided later than that, a refusal as well as an answer that is no stream, becomes one event and the end. So the
+//! status stays honest for as long as the client is patient; log and metrics tell the status that would have been.
+//! Without the header nothing here runs. Never decides where a request goes or how long it may wait.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName};
+use http::{HeaderValue, Response};
+use http_body::{Body, Frame};
+use tidegate_shared::names::header;
+use tokio::task::JoinHandle;
+use tokio::time::Sleep;
+
+use super::body::ResponseBody;
+use super::forward::is_event_stream;
+use super::respond;
+use super::stream::Cut;
+use crate::clock::Clock;
+use crate::openai::{ApiError, SseScan};
+use crate::telemetry::meter;
+
+/// Seconds between two comments that a client may ask for.
+const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
+/// A whole comment.
+const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
+/// Longest answer that becomes one event: errors are short, and what is not a stream was not asked for.
+const WHOLE_MAX: usize = 1 << 20;
+const NAME: HeaderName = HeaderName::from_static(header::KEEPALIVE);
+
+/// How long the client wants to hear nothing at most, where it says so and the answer is to be a stream. The header ends
+/// here; and what the replica answers must not be compressed, since comments cannot be put into that.
+///
+/// # Errors
+/// 400 for a value that is no number of seconds within the bounds.
+pub fn asked(headers: &mut HeaderMap, stream: bool) -> Result<Option<Duration>, ApiError> {
+    let Some(value) = headers.remove(NAME).filter(|_| stream) else { return Ok(None) };
+    let text = value.to_str().unwrap_or("not text").trim();
+    match text.parse().ok().filter(|seconds| SECONDS.contains(seconds)) {
+        Some(seconds) => {
+            headers.remove(ACCEPT_ENCODING);
+            Ok(Some(Duration::from_secs(seconds)))
+        }
+        None => {
+            let (least, most) = SECONDS.into_inner();
+            let shown: String = text.chars().take(40).collect();
+            let bounds = format!("must be a whole number of seconds from {least} to {most}");
+            Err(ApiError::bad_request(format!("{NAME} is `{shown}`; it {bounds}")))
+        }
+    }
+}
+
+/// The answer, if it comes before the first comment is due; else a stream of comments that it will follow.
+pub async fn keep(
+    answer: impl Future<Output = Response<ResponseBody>> + 'static,
+    every: Duration,
+    clock: Clock,
+    id: HeaderValue,
+) -> Response<ResponseBody> {
+    // A task of its own: a client that takes no byte would else keep its request from going on, with a place in hand.
+    let mut pending = Pending(tokio::task::spawn_local(answer));
+    match tokio::time::timeout(every, &mut pending).await {
+        Ok(response) if is_event_stream(&response) => {
+            let (parts, body) = response.into_parts();
+            let state = State::Stream(Box::new(body), SseScan::new());
+            Response::from_parts(parts, ResponseBody::Kept(Box::new(Kept::new(state, every, clock))))
+        }
+        Ok(response) => response,
+        Err(_) => {
+            let mut kept = Kept::new(State::Waiting(pending), every, clock);
+            kept.due = true;
+            respond::events(ResponseBody::Kept(Box::new(kept)), id)
+        }
+    }
+}
+
+/// An answer in the making. Dropped, its request has left.
+#[derive(Debug)]
+struct Pending(JoinHandle<Response<ResponseBody>>);
+
+impl Future for Pending {
+    type Output = Response<ResponseBody>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|ended| {
+            ended.unwrap_or_else(|_| {
+                meter::panicked();
+                respond::bug()
+            })
+        })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+enum State {
+    /// There is no answer yet.
+    Waiting(Pending),
+    /// It is a stream, on its way.
+    Stream(Box<ResponseBody>, SseScan),
+    /// It is something else, to be told as one event.
+    Whole(Box<ResponseBody>, BytesMut),
+    /// All was said.
+    Over,
+}
+
+/// See the module.
+pub struct Kept {
+    state: State,
+    every: Duration,
+    clock: Clock,
+    timer: Pin<Box<Sleep>>,
+    /// A comment is due now.
+    due: bool,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("every", &self.every).finish_non_exhaustive()
+    }
+}
+
+impl Kept {
+    fn new(state: State, every: Duration, clock: Clock) -> Self {
+        let timer = Box::pin(tokio::time::sleep_until(clock.timer(clock.now() + every)));
+        Self { state, every, clock, timer, due: false }
+    }
+
+    /// The silence begins anew.
+    fn rest(&mut self) {
+        let end = self.clock.timer(self.clock.now() + self.every);
+        self.timer.as_mut().reset(end);
+    }
+
+    /// There is nothing to be said: a comment if one is due and would break no event.
+    fn silent(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            self.due = true;
+            self.rest();
+        }
+        let between = match &self.state {
+            State::Stream(_, scan) => scan.at_boundary(),
+            State::Waiting(_) | State::Whole(..) => true,
+            State::Over => false,
+        };
+        if between && std::mem::take(&mut self.due) {
+            return Poll::Ready(Some(Ok(Frame::data(COMMENT))));
+        }
+        Poll::Pending
+    }
+
+    /// The last event.
+    fn last(&mut self, event: Bytes) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        self.state = State::Over;
+        Poll::Ready(Some(Ok(Frame::data(event))))
+    }
+}
+
+impl Body for Kept {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.state {
+                State::Waiting(pending) => match Pin::new(pending).poll(cx) {
+                    Poll::Ready(response) => this.state = begun(response),
+                    Poll::Pending => return this.silent(cx),
+                },
+                State::Stream(body, scan) => match Pin::new(&mut **body).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        frame.data_ref().into_iter().for_each(|data| scan.push(data));
+                        this.due = false;
+                        this.rest();
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                    Poll::Ready(end) => {
+                        this.state = State::Over;
+                        return Poll::Ready(end);
+                    }
+                    Poll::Pending => return this.silent(cx),
+                },
+                State::Whole(body, bytes) => match Pin::new(&mut **body).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => {
+                        frame.data_ref().into_iter().for_each(|data| bytes.extend_from_slice(data));
+                        if bytes.len() > WHOLE_MAX {
+                            return this.last(no_stream().event());
+                        }
+                    }
+                    Poll::Ready(Some(Err(_))) => return this.last(no_stream().event()),
+                    Poll::Ready(None) => {
+                        let event = as_event(bytes);
+                        return this.last(event);
+                    }
+                    Poll::Pending => return this.silent(cx),
+                },
+                State::Over => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+}
+
+/// What an answer that comes behind comments is to be.
+fn begun(response: Response<ResponseBody>) -> State {
+    let (is_stream, compressed) = (is_event_stream(&response), respond::is_encoded(response.headers()));
+    let body = Box::new(response.into_body());
+    match (is_stream, compressed) {
+        (true, _) => State::Stream(body, SseScan::new()),
+        (false, false) => State::Whole(body, BytesMut::new()),
+        (false, true) => {
+            let error = no_stream().body();
+            State::Whole(Box::new(ResponseBody::from(error)), BytesMut::new())
+        }
+    }
+}
+
+fn no_stream() -> ApiError {
+    ApiError::bad_replica("the replica's answer is no event stream")
+}
+
+/// A text as one event, a field for each of its lines: a client reads the very text, its last line end excepted.
+fn as_event(text: &[u8]) -> Bytes {
+    let mut event = BytesMut::new();
+    let text = text.trim_ascii_end();
+    for line in text.split(|byte| *byte == b'\n') {
+        event.extend_from_slice(b"data: ");
+        event.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
+        event.extend_from_slice(b"\n");
+    }
+    event.extend_from_slice(b"\n");
+    event.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_083_seconds_are_checked_and_only_streams_are_asked() {
+        let asked = |value: &'static str, stream| {
+            let encoding = HeaderValue::from_static("gzip");
+            let given = [(NAME, HeaderValue::from_static(value)), (ACCEPT_ENCODING, encoding)];
+            let mut headers = HeaderMap::from_iter(given);
+            let seconds = asked(&mut headers, stream).map(|every| every.map(|every| every.as_secs()));
+            assert!(!headers.contains_key(NAME), "it ends here");
+            (seconds, headers.contains_key(ACCEPT_ENCODING))
+        };
+        assert_eq!(asked("1", true), (Ok(Some(1)), false));
+        assert_eq!(asked(" 300 ", true), (Ok(Some(300)), false));
+        assert_eq!(asked("15", false), (Ok(None), true));
+        for bad in ["0", "301", "-1", "1.5", "15s", ""] {
+            let (error, _) = asked(bad, true);
+            let error = error.expect_err(bad).error.message;
+            assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
+        }
+        assert_eq!(super::asked(&mut HeaderMap::new(), true), Ok(None));
+    }
+
+    #[test]
+    fn c_083_any_text_is_one_event_that_says_the_same() {
+        let text = "{\n  \"error\": {\"message\": \"no\"}\r\n}\n";
+        let event = as_event(text.as_bytes());
+        assert_eq!(&event[..], b"data: {\ndata:   \"error\": {\"message\": \"no\"}\ndata: }\n\n");
+        let mut scan = SseScan::new();
+        scan.push(&event);
+        assert!(scan.at_boundary());
+        assert_eq!(scan.events(), 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! What a replica may run on and what that costs: offers and money, in whole numbers, so that no sum is ever rounded.
+//!
+//! Never chooses among offers; that is the scaler's.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::replica::Capacity;
+
+/// Millionths of a dollar in a dollar.
+const DOLLAR: u64 = 1_000_000;
+
+/// A price for each hour of one replica, in millionths of a dollar (µ$/h). Exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Price(pub u64);
+
+impl Price {
+    /// Costs nothing, or nothing that is counted here: the machine is there anyway.
+    pub const FREE: Self = Self(0);
+
+    /// The price of `count` such replicas for an hour; saturates.
+    pub const fn times(self, count: u32) -> Self {
+        Self(self.0.saturating_mul(count as u64))
+    }
+}
+
+/// As people write it: `$1.35/h`, with as many digits as it has and at least two.
+impl fmt::Display for Price {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/h", Money(i128::from(self.0)))
+    }
+}
+
+/// An amount of money in millionths of a dollar (µ$); below zero where more was spent than there was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Money(pub i128);
+
+/// As people write it: `$12.50`, `-$0.000001`, with as many digits as it has and at least two.
+impl fmt::Display for Money {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let (micros, dollar) = (self.0.unsigned_abs(), u128::from(DOLLAR));
+        let digits = format!("{:06}", micros % dollar);
+        let (cents, more) = digits.split_at_checked(2).unwrap_or((&digits, ""));
+        write!(f, "{sign}${}.{cents}{}", micros / dollar, more.trim_end_matches('0'))
+    }
+}
+
+/// What a provider can start a replica on, as of now (M1).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// What it is called, unique within its provider: the GPU's name, a machine type, a partition.
+    pub name: String,
+    /// Memory of its GPUs in bytes; `None` where nobody said.
+    pub memory: Option<u64>,
+    /// How large a replica on it is beside those on the provider's other offers.
+    pub capacity: Capacity,
+    /// What a replica on it costs.
+    pub price: Price,
+    /// How many more could be started; `None` where nobody knows, which is no promise of room and no lack of it.
+    pub free: Option<u32>,
+    /// The model's weights are already there, so that a start needs no download.
+    pub cached: bool,
+}
+
+impl Offer {
+    /// An offer of which only name, size and price are known.
+    pub fn new(name: &str, capacity: Capacity, price: Price) -> Self {
+        Self { name: name.to_owned(), memory: None, capacity, price, free: None, cached: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m2_money_is_written_exactly() {
+        for (micros, text) in [
+            (0, "$0.00"),
+            (1, "$0.000001"),
+            (1_350_000, "$1.35"),
+            (1_355_000, "$1.355"),
+            (-500_000, "-$0.50"),
+            (12_000_000, "$12.00"),
+        ] {
+            assert_eq!(Money(micros).to_string(), text);
+        }
+        assert_eq!(Price(2_500_000).times(4).to_string(), "$10.00/h");
+        assert_eq!(Price(u64::MAX).times(2), Price(u64::MAX));
+    }
+}

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tidegate_shared::names::metric;
 use tidegate_tests::client::Client;
 use tokio::task::JoinSet;
 
@@ -65,11 +66,11 @@ async fn a5_from_zero_through_a_burst_and_a_plateau_to_zero() {
         "{status}"
     );
     assert_eq!(
-        fleet.metrics().await.total("tidegate_requests_total", &[("deployment", "chat"), ("status", "200")]),
+        fleet.metrics().await.total(metric::REQUESTS, &[("deployment", "chat"), ("status", "200")]),
         60.0
     );
     assert_eq!(
-        fleet.metrics().await.total("tidegate_requests_total", &[("deployment", "chat")]),
+        fleet.metrics().await.total(metric::REQUESTS, &[("deployment", "chat")]),
         60.0,
         "not one failed"
     );

@@ -109,8 +109,8 @@ impl Endpoint {
     }
 
     /// The `host` header that it expects.
-    pub fn host(&self) -> HeaderValue {
-        self.host.clone()
+    pub fn host(&self) -> &HeaderValue {
+        &self.host
     }
 
     /// Where it is on the network, and how to get there.
@@ -197,7 +197,7 @@ impl Endpoint {
         self.suspected.notified().await;
     }
 
-    /// What it last said when it was asked whether it loads; held while it is asked.
+    /// What it last said after it did not serve a request; held while it is asked.
     pub fn look(&self) -> &tokio::sync::Mutex<Look> {
         &self.look
     }

@@ -12,6 +12,8 @@ mod explain;
 #[cfg(test)]
 mod front;
 #[cfg(test)]
+mod health;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod keepalive;

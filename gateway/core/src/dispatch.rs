@@ -109,7 +109,7 @@ impl Dispatcher {
     pub fn new(limits: Limits, startable: bool, now: Instant) -> Self {
         Self {
             conversations: Conversations::new(limits.conversations, limits.conversation_idle),
-            replicas: Replicas::new(limits.concurrency),
+            replicas: Replicas::new(limits.concurrency, limits.load_percent),
             prefixes: Prefixes::new(limits.conversations),
             estimate: Estimate::default(),
             limits,

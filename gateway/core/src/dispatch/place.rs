@@ -71,9 +71,9 @@ impl Bounds<'_> {
 
     /// Whether it is under its load limit, in places and in tokens (R4), and has not just said that it is full (C-032).
     pub(super) fn is_under(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
-        let (used, limit) = (replica.ledger.in_flight(), self.replicas.limit(replica));
-        let places = u64::from(used) * 100 < u64::from(limit) * u64::from(self.limits.load_percent);
-        places && !replica.health.is_full(ask.now) && self.holds(replica, ask, self.limits.load_percent)
+        self.replicas.is_under_in_places(replica)
+            && !replica.health.is_full(ask.now)
+            && self.holds(replica, ask, self.limits.load_percent)
     }
 
     /// Whether it is that, and has not had more than it should while it warms up (C-040).
@@ -172,7 +172,7 @@ impl Dispatcher {
     ) -> Option<(ReplicaId, Route)> {
         let bounds = self.bounds();
         let home = found.and_then(|found| self.replicas.get(found.home));
-        let home = home.filter(|home| home.is_open() && ask.may_try(home.id));
+        let home = home.filter(|home| home.is_open() && home.health.admits() && ask.may_try(home.id));
         let Some(home) = home else {
             let route = match (found, &facts.identity) {
                 // Suspected, or tried in vain: it may be well in a moment.
@@ -194,7 +194,8 @@ impl Dispatcher {
                 && ask.may_try(id)
                 && self.replicas.get(id).is_some_and(|replica| bounds.is_free(replica, ask))
         };
-        let freer = policy.choose(&self.field(&under, facts));
+        let any = self.replicas.any_under_in_places();
+        let freer = if any { policy.choose(&self.field(&under, facts)) } else { None };
         match freer {
             Some(_) if stays && !self.pays(ask, facts, home) => Some((home.id, Route::Home)),
             Some(freer) => Some((freer, Route::Detour)),
@@ -262,6 +263,10 @@ impl Dispatcher {
         let allowed = |id: ReplicaId, good: &dyn Fn(&Replica) -> bool| {
             ask.may_try(id) && self.replicas.get(id).is_some_and(good)
         };
+        if !self.replicas.any_under_in_places() {
+            let fits = |id| allowed(id, &|replica| bounds.fits(replica, ask));
+            return policy.choose(&self.field(&fits, facts));
+        }
         let free = |id| allowed(id, &|replica| bounds.is_free(replica, ask));
         if let Some(pick) = policy.choose(&self.field(&free, facts)) {
             return Some(pick);
@@ -282,6 +287,9 @@ impl Dispatcher {
             Identity::None => None,
         };
         field.mean = self.replicas.mean_share();
+        field.members = Some(self.replicas.members());
+        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+        field.one = self.replicas.mean_share_of(Tokens(cost));
         field
     }
 

@@ -117,9 +117,8 @@ impl Dispatcher {
     /// last one took. One that is overdue is as far from being ready as it is overdue.
     fn expected_ready(&self, now: Instant) -> Vec<Duration> {
         let Some(took) = self.start_took else { return Vec::new() };
-        let coming = self.replicas.iter().filter(|replica| replica.is_on_its_way());
-        let mut expected: Vec<_> = coming
-            .map(|replica| replica.ordered + took)
+        let mut expected: Vec<_> = (self.replicas.coming().iter())
+            .map(|ordered| *ordered + took)
             .map(|ready| ready.since(now).max(now.since(ready)))
             .collect();
         expected.sort_unstable();

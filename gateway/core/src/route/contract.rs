@@ -14,16 +14,51 @@ fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
     ids.zip(loads).map(rank).collect()
 }
 
+/// The fleet that has these ranks, and replicas without a free place between them.
+#[derive(Debug)]
+struct Fleet(Vec<Rank>);
+
+impl Fleet {
+    fn of(ranked: &BTreeSet<Rank>) -> Self {
+        let mut fleet: Vec<_> = ranked.iter().copied().collect();
+        fleet.sort_by_key(|rank| rank.id);
+        Self(fleet)
+    }
+
+    fn members(&self) -> Option<Members<'_>> {
+        Some(Members { count: self.0.len(), at: self })
+    }
+}
+
+impl Member for Fleet {
+    fn id(&self, at: usize) -> Option<ReplicaId> {
+        self.0.get(at).map(|rank| rank.id)
+    }
+
+    fn rank(&self, at: usize) -> Option<Rank> {
+        self.0.get(at).copied().filter(|rank| !rank.id.0.is_multiple_of(4))
+    }
+}
+
+/// Without those that the fleet says have no free place.
+fn with_place(mut ranked: BTreeSet<Rank>) -> BTreeSet<Rank> {
+    ranked.retain(|rank| !rank.id.0.is_multiple_of(4));
+    ranked
+}
+
 proptest! {
     #[test]
     fn r3_a_policy_picks_from_the_field_and_repeats_itself(
         loads in prop::collection::vec(0u64..1000, 0..40),
         barred in prop::collection::btree_set(1u32..40, 0..40),
         seed in any::<u64>(),
+        members in any::<bool>(),
     ) {
-        let ranked = ranks(&loads);
+        let fleet = Fleet::of(&ranks(&loads));
+        let ranked = with_place(ranks(&loads));
         let may = |id: ReplicaId| !barred.contains(&id.0);
-        let field = Field::new(&ranked, &may);
+        let mut field = Field::new(&ranked, &may);
+        field.members = members.then(|| fleet.members()).flatten();
         for name in PolicyName::ALL {
             let mut policy = name.policy(seed);
             prop_assert_eq!(policy.name(), name);
@@ -39,6 +74,45 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+proptest! {
+    /// The next one is the same whether it is found by halving or by looking at each.
+    #[test]
+    fn r3_round_robin_needs_no_look_at_each(
+        count in 0usize..60,
+        barred in prop::collection::btree_set(1u32..60, 0..60),
+        last in prop::option::of(0u32..70),
+    ) {
+        let all = ranks(&vec![0; count]);
+        let (fleet, ranked) = (Fleet::of(&all), with_place(all));
+        let may = |id: ReplicaId| !barred.contains(&id.0);
+        let mut field = Field::new(&ranked, &may);
+        let looked = field.next_after(last.map(ReplicaId));
+        field.members = fleet.members();
+        prop_assert_eq!(field.next_after(last.map(ReplicaId)), looked);
+    }
+}
+
+#[test]
+fn r3_a_draw_is_even_however_few_may_be_taken() {
+    for allowed in [3u32, 40, 300] {
+        let all = ranks(&[0; 400]);
+        let (fleet, ranked) = (Fleet::of(&all), with_place(all));
+        let may = |id: ReplicaId| id.0 <= allowed;
+        let mut field = Field::new(&ranked, &may);
+        field.members = fleet.members();
+        let (mut rng, mut counts) = (tidegate_shared::rng::Rng::new(3), vec![0u32; allowed as usize + 1]);
+        let fitting = u32::try_from(field.iter().count()).unwrap();
+        for _ in 0..fitting * 1000 {
+            let one = field.draw(&mut rng, None).unwrap();
+            counts[one.id.0 as usize] += 1;
+            assert_ne!(field.draw(&mut rng, Some(one.id)).unwrap().id, one.id);
+        }
+        let drawn: Vec<_> = counts.into_iter().filter(|count| *count > 0).collect();
+        assert_eq!(drawn.len(), field.iter().count());
+        assert!(drawn.iter().all(|count| (850..1150).contains(count)), "{allowed}: {drawn:?}");
     }
 }
 

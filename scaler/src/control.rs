@@ -23,7 +23,7 @@ use crate::house::House;
 use crate::provider::{Instance, Provider, ProviderError};
 use book::{Book, News};
 use log::Log;
-pub use status::{ControlStatus, ControlView, HISTORY, Spending};
+pub use status::{ControlStatus, ControlView, HISTORY, Outlook, Spending};
 pub use terms::Terms;
 
 mod book;
@@ -195,12 +195,13 @@ impl Control {
         let mut budget = self.house.budget();
         let grant = budget.see(&self.name, &seen.replicas, wants, now);
         let spending = Spending::of(&budget, &self.name, now);
-        let plan = planner.tick(&seen, &Supply { offers: self.provider.offers(), grant });
+        let supply = Supply { offers: self.provider.offers(), grant };
+        let plan = planner.tick(&seen, &supply);
         let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
         let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
         budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
         drop(budget);
-        self.status.spends(spending);
+        self.status.sees(spending, Outlook { check: planner.next_check(now), offers: supply.offers });
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);
@@ -318,9 +319,7 @@ impl Control {
         for new in self.book.became_ready(observed) {
             self.log.ready(&new);
             self.status.became_ready(new.ordered_here);
-            if let Some(planner) = self.planner.as_mut() {
-                planner.became_ready();
-            }
+            self.planner.iter_mut().for_each(Planner::became_ready);
         }
     }
 

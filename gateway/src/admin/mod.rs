@@ -1,5 +1,6 @@
-//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`. Gathers what
-//! others know; decides and changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
+//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`, and why a
+//! deployment is as it is. Gathers what others know; decides and changes nothing. Never waits for a queue of requests
+//! (C-046): it runs on the control thread.
 
 mod ask;
 mod explain;
@@ -7,6 +8,7 @@ mod page;
 mod reason;
 pub mod route;
 pub mod status;
+pub mod why;
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -26,6 +28,7 @@ use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::Phase;
 
+use crate::openai::ApiError;
 use crate::pool::Pool;
 use crate::server::Gateway;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
@@ -163,13 +166,10 @@ impl Admin {
                 ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into())
             }
             Ask::Metrics => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
+            Ask::Why => ("application/json", told(why::why(self, request.uri().path()), &mut status)),
             Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
             Ask::Route => {
-                let body = explain::answer(&self.gateway, request).await.unwrap_or_else(|error| {
-                    status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
-                    error.body()
-                });
-                ("application/json", body)
+                ("application/json", told(explain::answer(&self.gateway, request).await, &mut status))
             }
         };
         let mut response = Response::new(Full::new(body));
@@ -186,6 +186,14 @@ impl Admin {
         }
         response
     }
+}
+
+/// The answer, or the error with its status.
+fn told(answer: Result<Bytes, ApiError>, status: &mut StatusCode) -> Bytes {
+    answer.unwrap_or_else(|error| {
+        *status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
+        error.body()
+    })
 }
 
 /// Serves the operator's side for ever.

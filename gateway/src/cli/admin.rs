@@ -4,6 +4,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::{Request, Response};
 use http_body_util::Full;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tidegate_shared::time::Duration;
@@ -11,6 +12,8 @@ use tidegate_shared::time::Duration;
 use crate::config::BaseUrl;
 use crate::once::{NoAnswer, Place, ask};
 use crate::upstream::dial::Site;
+
+use super::style::clean;
 
 /// Which gateway a command asks.
 #[derive(Debug, Args)]
@@ -38,6 +41,9 @@ pub(super) enum AdminError {
     Unreachable { url: BaseUrl, why: String },
     #[error("{url} is not the admin port of a gateway: {why}")]
     Foreign { url: BaseUrl, why: String },
+    /// The gateway says what is wrong with what was asked.
+    #[error("{0}")]
+    Answer(String),
 }
 
 impl AdminError {
@@ -62,6 +68,25 @@ pub(super) fn exchange(
         NoAnswer::Broken(why) => AdminError::foreign(url, why),
         NoAnswer::Unreachable(why) => unreachable(why),
         no @ (NoAnswer::Slow(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
+    })
+}
+
+/// The body of an answer that is a success; else what the gateway says is wrong with `asked`.
+pub(super) fn granted(url: &BaseUrl, asked: &str, answer: Response<Bytes>) -> Result<Bytes, AdminError> {
+    #[derive(Deserialize)]
+    struct Told {
+        error: Message,
+    }
+    #[derive(Deserialize)]
+    struct Message {
+        message: String,
+    }
+    if answer.status().is_success() {
+        return Ok(answer.into_body());
+    }
+    Err(match serde_json::from_slice::<Told>(answer.body()) {
+        Ok(told) => AdminError::Answer(clean(&told.error.message)),
+        Err(_) => AdminError::foreign(url, format!("{asked} gave {}", answer.status())),
     })
 }
 

@@ -14,7 +14,8 @@ use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
 use tidegate_scaler::provider::fixed::Fixed;
-use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
+use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
+use tidegate_scaler::provider::state::{StateDir, StateDirError};
 use tidegate_scaler::provider::{Provider, ProviderError};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::offer::Price;
@@ -275,7 +276,9 @@ async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
         return Ok(None);
     }
     let state = StateDir::open(&config.state_dir)?;
-    for replica in state.clean_up(&names).await.map_err(system("cannot clean up after an earlier run"))? {
+    for replica in
+        process::clean_up(&state, &names).await.map_err(system("cannot clean up after an earlier run"))?
+    {
         tracing::info!("{replica} is ended: its deployment is gone from the configuration");
     }
     Ok(Some(state))

@@ -1,7 +1,14 @@
 //! What starts and stops replicas. One contract for every provider: no orphan, no duplicate, nothing foreign
 //! touched; identity survives a restart of the gateway.
 
+pub mod fixed;
 pub mod process;
+pub mod state;
+
+mod folder;
+mod ids;
+mod news;
+mod output;
 
 #[cfg(test)]
 mod contract;
@@ -11,8 +18,6 @@ use thiserror::Error;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::Capacity;
-
-pub mod fixed;
 
 /// A source of replicas for one deployment.
 pub trait Provider: Send + Sync {

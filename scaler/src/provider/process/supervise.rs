@@ -11,11 +11,11 @@ use tokio::process::Child;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
+use super::super::{InstanceState, output};
 use super::core::Core;
 use super::handle::Handle;
 use super::port::Owner;
 use super::stop::blocking;
-use super::{super::InstanceState, output};
 
 /// How often a port is looked at while its engine starts.
 const LOOK: Duration = Duration::from_millis(25);

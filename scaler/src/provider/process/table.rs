@@ -22,16 +22,16 @@ const ENVIRONMENT_LIMIT: u64 = 2 * 1024 * 1024;
 
 /// One process and no other: the kernel hands out a pid again, but not with the same start time within one boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(in crate::provider) struct Identity {
     /// Its number.
-    pub(super) pid: i32,
+    pub(in crate::provider) pid: i32,
     /// When it started, in clock ticks since boot.
-    pub(super) start: u64,
+    pub(in crate::provider) start: u64,
 }
 
 impl Identity {
     /// The process that has `pid` now; `None` if there is none.
-    pub(super) fn of(pid: i32) -> Option<Self> {
+    pub(in crate::provider) fn of(pid: i32) -> Option<Self> {
         let start = Process::new(pid).and_then(|process| process.stat()).ok()?.starttime;
         Some(Self { pid, start })
     }

@@ -16,8 +16,9 @@ use tidegate_shared::replica::Capacity;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::table::{Identity, Marks, Table};
-use super::{ProcessProvider, ProcessSpec, StateDir};
+use super::{ProcessProvider, ProcessSpec};
 use crate::provider::contract::{self, Engine, Rig, offer, start, until, up};
+use crate::provider::state::StateDir;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use tidegate_shared::offer::Price;
 

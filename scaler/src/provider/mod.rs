@@ -3,6 +3,8 @@
 
 pub mod fixed;
 pub mod process;
+pub mod rest;
+pub mod slurm;
 pub mod state;
 
 mod folder;

@@ -156,6 +156,7 @@ impl Control {
             Ok(instances) => {
                 self.silence = SILENCE_MIN;
                 self.status.provider_answers(None);
+                self.status.listed(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
                     match &change {

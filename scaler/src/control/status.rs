@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::id::ReplicaId;
+
+use crate::provider::{Instance, InstanceState};
 
 /// Decisions kept for each deployment.
 pub const HISTORY: usize = 256;
@@ -29,6 +32,8 @@ pub struct ControlView {
     pub starts_failed: u64,
     /// Why the provider does not answer, while it does not (C2).
     pub provider_error: Option<String>,
+    /// What the replicas that are not up yet wait for, as their provider says (C2).
+    pub pending: BTreeMap<ReplicaId, String>,
     /// The last start or stop that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
 }
@@ -73,6 +78,15 @@ impl ControlStatus {
 
     pub(super) fn failed(&self, what: String) {
         self.lock().last_failure = Some(what);
+    }
+
+    /// Takes in what the provider lists.
+    pub(super) fn listed(&self, instances: &[Instance]) {
+        let why = |one: &Instance| match &one.state {
+            InstanceState::Pending { why } => Some((one.id, why.clone())),
+            InstanceState::Up { .. } | InstanceState::Exited { .. } => None,
+        };
+        self.lock().pending = instances.iter().filter_map(why).collect();
     }
 
     pub(super) fn provider_answers(&self, error: Option<String>) {

@@ -13,24 +13,22 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
-use tidegate_scaler::provider::fixed::Fixed;
-use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
+use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
-use tidegate_scaler::provider::{Provider, ProviderError};
 use tidegate_shared::id::{DeploymentName, replica_name};
-use tidegate_shared::offer::Price;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Watched};
 use crate::clock::{self, Clock};
-use crate::config::{Access, Config, Deployment as Settings, Process, Source};
+use crate::config::{Access, Config, Deployment as Settings, Source};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
 use crate::layer::relay::STALL;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
+use crate::provide;
 use crate::server::{self, Ended, Gateway, Stage};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
@@ -138,10 +136,11 @@ impl App {
         let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
 
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
-        let state = state_dir(&config).await?;
+        let state = provide::state_dir(&config).await?;
+        let jobs = provide::named(&config, |source| matches!(source, Source::Slurm(_)));
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref()).await?;
+                deploy(settings, clock, config.limits.connect, state.as_ref(), &jobs).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -267,49 +266,25 @@ fn access_log(access: &Access) -> Result<Arc<AccessLog>, AppError> {
     }
 }
 
-/// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
-async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
-    let by_process = |deployment: &&Settings| matches!(deployment.source, Source::Process(_));
-    let names: Vec<_> =
-        config.deployments.iter().filter(by_process).map(|deployment| deployment.name.clone()).collect();
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let state = StateDir::open(&config.state_dir)?;
-    for replica in
-        process::clean_up(&state, &names).await.map_err(system("cannot clean up after an earlier run"))?
-    {
-        tracing::info!("{replica} is ended: its deployment is gone from the configuration");
-    }
-    Ok(Some(state))
-}
-
 async fn deploy(
     settings: &Settings,
     clock: Clock,
     connect: Duration,
     state: Option<&Arc<StateDir>>,
+    jobs: &[DeploymentName],
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let sizing = &settings.sizing;
     let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
-    let startable = matches!(settings.source, Source::Process(_)) && grows;
+    let startable = settings.source.can_start() && grows;
     let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
     let prober = Prober::new(clock, &settings.model);
     let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
-    let control = match (&settings.source, state) {
-        (Source::Process(process), Some(state)) => {
-            let provider = ProcessProvider::new(spec(settings, process), Arc::clone(state)).await?;
-            let provider: Arc<dyn Provider> = Arc::new(provider);
-            Control::new(settings.name.clone(), fleet, provider, settings.sizing.clone(), process.start_limit)
-        }
-        (Source::Process(_), None) => {
-            return Err(AppError::System { what: "cannot start processes", error: "no state folder".into() });
-        }
-        (Source::Static(replicas), _) => {
-            let replicas = replicas.iter().map(|replica| (replica.url.to_string(), replica.capacity));
-            Control::fixed(settings.name.clone(), fleet, Arc::new(Fixed::new(replicas)))
-        }
+    let (provider, start_limit) = provide::provider(settings, state, jobs).await?;
+    let name = settings.name.clone();
+    let control = match start_limit {
+        Some(limit) => Control::new(name, fleet, provider, settings.sizing.clone(), limit),
+        None => Control::fixed(name, fleet, provider),
     };
     let meter = DeploymentMeter::new(settings.name.as_str());
     let status: ControlStatus = control.status();
@@ -329,17 +304,6 @@ async fn deploy(
         provider: settings.source.kind(),
     };
     Ok((deployment, watched, control))
-}
-
-fn spec(settings: &Settings, process: &Process) -> ProcessSpec {
-    ProcessSpec {
-        deployment: settings.name.clone(),
-        command: process.command.clone(),
-        env: process.env.clone(),
-        dir: Some(process.dir.clone()),
-        capacity: process.capacity,
-        price: Price::FREE,
-    }
 }
 
 fn spawn_cores(

@@ -126,15 +126,16 @@ fn deployment(deployment: &Deployment) -> String {
     let Deployment { name, sizing, source, .. } = deployment;
     match source {
         Source::Static(replicas) => format!("{name} (static, {})", replicas_word(replicas.len())),
-        Source::Process(_) if !sizing.autoscale => {
-            format!("{name} (process, held at {})", replicas_word(sizing.min as usize))
+        source if !sizing.autoscale => {
+            format!("{name} ({}, held at {})", source.kind(), replicas_word(sizing.min as usize))
         }
-        Source::Process(_) => {
+        source => {
             let mode = match sizing.mode {
                 Mode::Flex => "flex",
                 Mode::Active => "active",
             };
-            format!("{name} (process, {mode}, {} to {})", sizing.min, replicas_word(sizing.max as usize))
+            let most = replicas_word(sizing.max as usize);
+            format!("{name} ({}, {mode}, {} to {most})", source.kind(), sizing.min)
         }
     }
 }

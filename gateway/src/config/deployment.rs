@@ -16,11 +16,11 @@ use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Table};
 use super::server::Names;
-use super::{Deployment, Process, Source, StaticReplica, tls, value};
+use super::{Deployment, Process, Source, StaticReplica, slurm, tls, value};
 
-const SECOND: Duration = Duration::from_secs(1);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const TEBI: u64 = 1 << 40;
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const TEBI: u64 = 1 << 40;
 
 /// Largest ceiling of a fleet unless set: a laptop survives it.
 const USUAL_MAX: u32 = 4;
@@ -48,11 +48,11 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     let task = table.or("task", Task::default(), value::choice(&TASKS));
     let target = table.or("target_concurrency", task.target_concurrency(), value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);
-    let source = source(&mut table, base);
+    let source = source(&mut table, base, name.as_ref().map_or("", |name| &name.value));
     let (http2, tls) = tls::read(&mut table, base, source.as_ref());
     let sizing = match &source {
         Some(Source::Static(replicas)) => fixed(&mut table, replicas.len(), target),
-        Some(Source::Process(_)) | None => sizing(&mut table, target, limits.headroom),
+        Some(_) | None => sizing(&mut table, target, limits.headroom),
     };
     table.finish();
     let name = name?.value;
@@ -175,23 +175,25 @@ fn fixed(table: &mut Table<'_, '_>, replicas: usize, target: u32) -> Sizing {
     Sizing { min: count, max: count, target_concurrency: target, autoscale: false, ..usual }
 }
 
-/// Where the replicas come from; `None` only where a fault has been recorded.
-fn source(table: &mut Table<'_, '_>, base: &Path) -> Option<Source> {
-    let process = table.given("process").is_some();
-    let replica = table.given("replica").is_some();
-    let started = table.table("process").and_then(|inner| self::process(inner, base));
-    let given = replicas(table);
-    match (process, replica) {
-        (true, false) => started.map(Source::Process),
-        (false, true) => given.map(Source::Static),
-        (true, true) => {
-            table.faults().add(table.place(), "must have a process or replicas, not both");
+/// Where the replicas of deployment `name` come from; `None` only where a fault has been recorded.
+fn source(table: &mut Table<'_, '_>, base: &Path, name: &str) -> Option<Source> {
+    const KINDS: [&str; 3] = ["process", "slurm", "replica"];
+    let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.given(kind).is_some()).collect();
+    let sources = [
+        table.table("process").and_then(|inner| process(inner, base)).map(Source::Process),
+        table.table("slurm").and_then(|inner| slurm::read(inner, base, name)).map(Source::Slurm),
+        replicas(table).map(Source::Static),
+    ];
+    match given[..] {
+        [_] => sources.into_iter().flatten().next(),
+        [] => {
+            let rule = "must have a process (a command to start), slurm (jobs of a cluster) or replicas (their URLs)";
+            table.faults().add(table.place(), rule);
             None
         }
-        (false, false) => {
-            table
-                .faults()
-                .add(table.place(), "must have a process (a command to start) or replicas (their URLs)");
+        [..] => {
+            let rule = format!("must have one of process, slurm and replica, not {}", given.join(" and "));
+            table.faults().add(table.place(), rule);
             None
         }
     }
@@ -251,6 +253,7 @@ fn replicas(table: &mut Table<'_, '_>) -> Option<Vec<StaticReplica>> {
     Some(replicas)
 }
 
-fn capacity(table: &mut Table<'_, '_>) -> Capacity {
+/// The size of a replica beside others.
+pub(super) fn capacity(table: &mut Table<'_, '_>) -> Capacity {
     Capacity::new(table.or("capacity", Capacity::ONE.units(), value::integer(1..=MOST_UNITS)))
 }

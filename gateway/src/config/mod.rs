@@ -9,6 +9,7 @@ mod error;
 mod nearest;
 mod reader;
 mod server;
+mod slurm;
 mod tls;
 mod url;
 mod value;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use http::HeaderName;
 use tidegate_gateway_core::config::Limits;
+use tidegate_scaler::provider::slurm::SlurmSpec;
 use tidegate_scaler_core::config::{Sizing, Task};
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::problem::Problem;
@@ -86,6 +88,8 @@ pub struct Deployment {
 pub enum Source {
     /// Local engines that Tidegate starts and stops.
     Process(Process),
+    /// Jobs of a cluster.
+    Slurm(Box<SlurmSpec>),
     /// Engines that run anyway, 1 to 32 with different URLs.
     Static(Vec<StaticReplica>),
 }
@@ -95,8 +99,14 @@ impl Source {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Process(_) => "process",
+            Self::Slurm(_) => "slurm",
             Self::Static(_) => "static",
         }
+    }
+
+    /// Whether replicas can be started.
+    pub const fn can_start(&self) -> bool {
+        !matches!(self, Self::Static(_))
     }
 }
 

@@ -109,8 +109,8 @@ impl Endpoint {
     }
 
     /// The `host` header that it expects.
-    pub fn host(&self) -> HeaderValue {
-        self.host.clone()
+    pub fn host(&self) -> &HeaderValue {
+        &self.host
     }
 
     /// Where it is on the network, and how to get there.

@@ -11,6 +11,7 @@ pub mod config;
 pub mod deployment;
 pub mod endpoint;
 pub mod engine;
+pub mod http1;
 pub mod layer;
 pub mod local;
 pub mod once;

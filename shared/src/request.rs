@@ -102,3 +102,13 @@ pub enum Outcome {
     /// The replica failed in the middle of an answer.
     FailedMidway,
 }
+
+impl Outcome {
+    /// The word of logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::FailedMidway => "failed_midway",
+        }
+    }
+}

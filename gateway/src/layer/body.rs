@@ -26,6 +26,16 @@ impl RequestBody {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self { pieces, next: 0, left }
     }
+
+    /// All pieces, those that were sent included.
+    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
+    /// Bytes in all pieces.
+    pub fn length(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
 }
 
 impl From<Bytes> for RequestBody {

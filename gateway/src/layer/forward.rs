@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HOST};
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use tidegate_gateway_core::retry::{Failure, Tries};
 use tidegate_shared::decision::Refusal;
 
-use super::body::{RequestBody, ResponseBody};
+use super::body::ResponseBody;
 use super::headers;
 use super::identify::Identified;
 use super::read::Share;
@@ -23,7 +22,7 @@ use crate::pool::{Admission, Change, Fault, Held, Pool, Rejection, Second, Sign}
 use crate::probe::{self, NotWell};
 use crate::server::Core;
 use crate::telemetry::record::Record;
-use crate::upstream::{Carrier, UpstreamError};
+use crate::upstream::{Answer, Outgoing, UpstreamError};
 
 /// What is said where this machine has no room for a connection.
 const NO_SOCKET: Rejection = Rejection { reason: Refusal::NoSocket, retry_after: Duration::from_secs(1) };
@@ -57,25 +56,24 @@ pub async fn forward(
         };
         record.sent(held.endpoint().header(), held.route());
         let mut sends = 0;
-        let make = || {
-            sends += 1;
-            outgoing(&parts, &request, &target, held.endpoint())
-        };
+        let outgoing = outgoing(&parts, &request, &target, held.endpoint());
         let had_it = tries.sends_to(held.replica()) > 0;
-        let answer = core.upstream.send(held.endpoint(), core.gateway.limits.first_byte, had_it, make).await;
+        let first_byte = core.gateway.limits.first_byte;
+        let answer = core.upstream.send(held.endpoint(), first_byte, had_it, outgoing, &mut sends).await;
         (1..sends).for_each(|_| record.sent_again());
         let mut attempt = Attempt { core, request: &request, record: &mut record, tries: &mut tries, sends };
         let next = match &answer {
-            Ok((response, _)) => attempt.answered(&mut held, response).await,
-            Err(error) => attempt.failed(&mut held, error).await,
+            Ok((head, _)) => attempt.answered(&mut held, head).await,
+            // Boxed: rare, and large.
+            Err(error) => Box::pin(attempt.failed(&mut held, error)).await,
         };
         match (next, answer) {
             (Next::Attempt(next), _) => admission = next,
             (Next::Refuse(rejection), _) => return refuse(record, &request, rejection),
             (Next::Fail(error), _) => return answered_for(&held, respond::error(record, &error)),
-            (Next::Relay, Ok((response, carrier))) => {
+            (Next::Relay, Ok((head, answer))) => {
                 drop(share);
-                return relay(core, response, (held, carrier), record);
+                return relay(core, head, (held, answer), record);
             }
             (Next::Relay, Err(_)) => return answered_for(&held, respond::error(record, &in_vain())),
         }
@@ -108,7 +106,7 @@ impl Attempt<'_> {
     /// An answer began. Busy is load and no fault: where another replica has room, the request goes there (C-032). What
     /// an engine says that loads its model is not shown (C-028). Anything else is the client's, an error too: it may
     /// come of the request, which would fail, or kill, everywhere.
-    async fn answered(&mut self, held: &mut Held, response: &Response<Incoming>) -> Next {
+    async fn answered(&mut self, held: &mut Held, response: &Response<()>) -> Next {
         let status = response.status();
         if !matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
@@ -117,8 +115,10 @@ impl Attempt<'_> {
             return Next::Relay;
         }
         let clock = self.core.gateway.clock;
+        // Boxed: rare, and large.
+        let look = async || Box::pin(probe::look(clock, held.endpoint())).await;
         if status == StatusCode::SERVICE_UNAVAILABLE
-            && let Some(not_well) = probe::look(clock, held.endpoint()).await
+            && let Some(not_well) = look().await
         {
             held.endpoint().note_trouble("it is loading its model");
             suspect(&self.request.deployment.pool, held, not_well == NotWell::Gone);
@@ -246,27 +246,23 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 
-fn outgoing(
-    parts: &Parts,
-    identified: &Identified,
-    target: &Uri,
-    endpoint: &Endpoint,
-) -> Request<RequestBody> {
-    let mut request = Request::new(identified.body.clone());
-    *request.method_mut() = parts.method.clone();
-    *request.uri_mut() = target.clone();
-    *request.headers_mut() = parts.headers.clone();
-    request.headers_mut().insert(HOST, endpoint.host());
-    request
+fn outgoing<'a>(
+    parts: &'a Parts,
+    identified: &'a Identified,
+    target: &'a Uri,
+    endpoint: &'a Endpoint,
+) -> Outgoing<'a> {
+    let (method, headers) = (&parts.method, &parts.headers);
+    Outgoing { method, target, host: endpoint.host(), headers, body: &identified.body }
 }
 
 fn relay(
     core: &Core,
-    response: Response<Incoming>,
-    (mut held, carrier): (Held, Carrier),
+    head: Response<()>,
+    (mut held, answer): (Held, Answer),
     mut record: Record,
 ) -> Response<ResponseBody> {
-    let (mut parts, body) = response.into_parts();
+    let (mut parts, ()) = head.into_parts();
     headers::for_client(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
     parts.version = http::Version::HTTP_11;
@@ -292,7 +288,7 @@ fn relay(
     parts.headers.insert(ROUTE, route);
     let limit = core.gateway.limits.between_bytes;
     let kind = (kind, parts.status.is_success());
-    let exchange = Exchange::new(body, kind, (held, carrier), record, core.gateway.clock, limit);
+    let exchange = Exchange::new(answer, kind, held, record, core.gateway.clock, limit);
     Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
 }
 

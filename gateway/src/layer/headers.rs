@@ -6,24 +6,26 @@ use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
+use smallvec::SmallVec;
 use tidegate_shared::names::header;
 
-/// Headers that belong to one connection.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+/// Whether a header belongs to one connection.
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    match *name {
+        CONNECTION | PROXY_AUTHENTICATE | PROXY_AUTHORIZATION | TE | TRAILER | TRANSFER_ENCODING
+        | UPGRADE => true,
+        _ => matches!(name.as_str(), "keep-alive" | "proxy-connection"),
+    }
+}
 
-/// Credentials of the client's, which are for the gateway and not for a replica.
-const CREDENTIALS: [HeaderName; 3] =
-    [AUTHORIZATION, HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
+/// Whether a header of a client's is for the gateway and not for a replica: credentials, and what is set when the
+/// request is sent.
+fn is_for_gateway(name: &HeaderName) -> bool {
+    match *name {
+        AUTHORIZATION | HOST | CONTENT_LENGTH | EXPECT => true,
+        _ => matches!(name.as_str(), "x-api-key" | "api-key"),
+    }
+}
 
 /// Turns a replica's headers into those for a client. A length beside a transfer coding says nothing (RFC 9112, 6.3)
 /// and would cut the answer short (C-091).
@@ -31,7 +33,7 @@ pub fn for_client(headers: &mut HeaderMap) {
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    drop_hop_by_hop(headers);
+    drop_headers(headers, is_hop_by_hop);
 }
 
 /// When a replica says to come again: in milliseconds, or in seconds. A date is not understood: it is of a clock that may
@@ -42,29 +44,18 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     number(header::RETRY_AFTER_MS).map(Duration::from_millis).or_else(seconds)
 }
 
-/// Drops the headers that belong to one connection, those that `connection` names among them.
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .filter_map(|name| name.trim().parse().ok())
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-}
-
 /// Turns a client's headers into those for a replica; `host` and the length of the body are set when it is sent.
 pub fn for_replica(headers: &mut HeaderMap) {
-    drop_hop_by_hop(headers);
-    for name in CREDENTIALS.iter().chain(&[HOST, CONTENT_LENGTH, EXPECT]) {
+    drop_headers(headers, |name| is_hop_by_hop(name) || is_for_gateway(name));
+}
+
+/// Drops the headers that are `unwanted`, and those that `connection` names.
+fn drop_headers(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named = named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok());
+    let unwanted = headers.keys().filter(|name| unwanted(name)).cloned();
+    let dropped: SmallVec<[HeaderName; 8]> = named.chain(unwanted).collect();
+    for name in dropped {
         headers.remove(name);
     }
 }

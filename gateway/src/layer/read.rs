@@ -1,13 +1,17 @@
 //! Reads the body of a request into memory, within its limits: one body (H4), all bodies (C-072), and time (H6): a
 //! silence, and the whole of it by its size.
 
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use tidegate_shared::time::Instant;
 
 use crate::clock::Clock;
 use crate::openai::ApiError;
@@ -20,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 const SLOWEST: u64 = 16 << 10;
 /// After an answer to a request whose body was not read: how much of it is read and thrown away, and how long a client
 /// may be silent meanwhile, so that it gets to see the answer before the connection goes.
-const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(2));
+pub const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(2));
 
 /// The memory that bodies may take, over all requests of the process.
 #[derive(Debug)]
@@ -63,113 +67,189 @@ impl Drop for Share {
     }
 }
 
+/// A body that comes over a connection.
+pub trait Source {
+    /// Why it does not come to its end.
+    type Error: fmt::Display;
+
+    /// Bytes that are still to come, where that was told.
+    fn announced(&self) -> Option<u64>;
+
+    /// Adds what comes next to `into`; the number of bytes, 0 at the end.
+    ///
+    /// # Errors
+    /// The client left or broke the protocol.
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Self::Error>>;
+}
+
+/// As hyper reads it: over HTTP/2, or on the operator's side.
+impl Source for Incoming {
+    type Error = hyper::Error;
+
+    fn announced(&self) -> Option<u64> {
+        self.size_hint().exact()
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, hyper::Error>> {
+        while let Some(frame) = ready!(Pin::new(&mut *self).poll_frame(cx)) {
+            if let Ok(data) = frame?.into_data()
+                && !data.is_empty()
+            {
+                into.extend_from_slice(&data);
+                return Poll::Ready(Ok(data.len()));
+            }
+        }
+        Poll::Ready(Ok(0))
+    }
+}
+
 /// Why there is no body.
 #[derive(Debug)]
-pub enum NoBody<B = Incoming> {
+pub enum NoBody<B: Source> {
     /// It is answered with this; what is left of the body must be discarded.
     Refused(ApiError, B),
     /// All bodies together take the memory that they may take.
     NoMemory(B),
     /// The client left, or broke the protocol, in the middle of it (C-136). Nobody is there to answer.
-    Gone(hyper::Error),
+    Gone(B::Error),
 }
+
+/// Memory that is set aside for a body before it has come, in bytes: what is announced, up to this.
+const AHEAD: u64 = 1 << 20;
+/// Room for a read, in bytes, where the size of the body is not known.
+const STEP: usize = 16 << 10;
 
 /// Reads the whole body.
 ///
 /// # Errors
 /// See [`NoBody`].
-pub async fn whole<B>(
+pub async fn whole<B: Source>(
     mut body: B,
     limit: u64,
     budget: &Arc<Budget>,
     clock: Clock,
-) -> Result<(Bytes, Share), NoBody<B>>
-where
-    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
-{
+) -> Result<(Bytes, Share), NoBody<B>> {
     let began = clock.now();
     let mut share = Share { budget: Arc::clone(budget), bytes: 0 };
-    let announced = body.size_hint().exact();
+    let announced = body.announced();
     if announced.is_some_and(|announced| announced > limit) {
         return Err(NoBody::Refused(ApiError::too_large(limit), body));
     }
-    let mut first = Bytes::new();
-    let mut rest = BytesMut::new();
-    while !body.is_end_stream() {
+    let mut whole = BytesMut::with_capacity(usize::try_from(announced.unwrap_or(0).min(AHEAD)).unwrap_or(0));
+    while announced.is_none_or(|announced| share.bytes < announced) {
+        if whole.len() == whole.capacity() {
+            whole.reserve(whole.len().max(STEP));
+        }
         let whole_by = began + SILENCE + Duration::from_secs(share.bytes / SLOWEST);
-        let silent_by = clock.now() + SILENCE;
-        let end = clock.timer(whole_by.min(silent_by));
-        let frame = match tokio::time::timeout_at(end, body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => return Err(NoBody::Gone(error)),
-            Ok(None) => break,
-            Err(_) => {
-                let slow = if whole_by < silent_by {
-                    format!("the body comes at less than {SLOWEST} bytes per second")
-                } else {
-                    format!("no byte of the body came for {} s", SILENCE.as_secs())
-                };
-                return Err(NoBody::Refused(ApiError::request_too_slow(slow), body));
-            }
+        let read = match more(&mut body, &mut whole, clock, whole_by).await {
+            Ok(Ok(0)) => break,
+            Ok(Ok(read)) => read as u64,
+            Ok(Err(error)) => return Err(NoBody::Gone(error)),
+            Err(slow) => return Err(NoBody::Refused(ApiError::request_too_slow(slow), body)),
         };
-        let Ok(data) = frame.into_data() else { continue };
-        if share.bytes + data.len() as u64 > limit {
+        if share.bytes + read > limit {
             return Err(NoBody::Refused(ApiError::too_large(limit), body));
         }
-        if !budget.take(data.len() as u64) {
+        if !budget.take(read) {
             return Err(NoBody::NoMemory(body));
         }
-        share.bytes += data.len() as u64;
-        // Most bodies are one frame, which is not copied.
-        if first.is_empty() && rest.is_empty() {
-            first = data;
-            continue;
-        }
-        if rest.is_empty() {
-            let expected = announced.and_then(|announced| usize::try_from(announced).ok()).unwrap_or(0);
-            rest.reserve(expected.min(1 << 20).max(first.len() + data.len()));
-            rest.extend_from_slice(&std::mem::take(&mut first));
-        }
-        rest.extend_from_slice(&data);
+        share.bytes += read;
     }
-    Ok((if rest.is_empty() { first } else { rest.freeze() }, share))
+    Ok((whole.freeze(), share))
+}
+
+/// More of a body, which must all be there at `whole_by`. What is there already costs no timer.
+///
+/// # Errors
+/// What is too slow about it.
+async fn more<B: Source>(
+    body: &mut B,
+    into: &mut BytesMut,
+    clock: Clock,
+    whole_by: Instant,
+) -> Result<Result<usize, B::Error>, String> {
+    let at_once = poll_fn(|cx| match body.poll_more(cx, into) {
+        Poll::Ready(more) => Poll::Ready(Some(more)),
+        Poll::Pending => Poll::Ready(None),
+    });
+    if let Some(more) = at_once.await {
+        return Ok(more);
+    }
+    let silent_by = clock.now() + SILENCE;
+    let later = poll_fn(|cx| body.poll_more(cx, into));
+    let later = Box::pin(tokio::time::timeout_at(clock.timer(whole_by.min(silent_by)), later));
+    later.await.map_err(|_| {
+        if whole_by < silent_by {
+            format!("the body comes at less than {SLOWEST} bytes per second")
+        } else {
+            format!("no byte of the body came for {} s", SILENCE.as_secs())
+        }
+    })
 }
 
 /// Reads what is left of a refused body and throws it away, within bounds.
-pub async fn discard(mut body: Incoming) {
+pub async fn discard<B: Source>(mut body: B) {
     let (mut left, silence) = DISCARD;
-    while let Ok(Some(Ok(frame))) = tokio::time::timeout(silence, body.frame()).await {
-        let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-        match left.checked_sub(bytes) {
-            Some(rest) => left = rest,
-            None => break,
+    let mut thrown = BytesMut::new();
+    loop {
+        thrown.clear();
+        thrown.reserve(STEP);
+        let more = poll_fn(|cx| body.poll_more(cx, &mut thrown));
+        match tokio::time::timeout(silence, more).await {
+            Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
+            _ => return,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream;
-    use http_body::Frame;
-    use http_body_util::StreamBody;
+    use std::convert::Infallible;
+    use std::future::Future;
+
+    use tokio::time::{Sleep, sleep};
 
     use super::*;
 
+    /// A body that comes in pieces, with a pause before each.
+    struct Dripping {
+        pieces: usize,
+        bytes: usize,
+        pause: Duration,
+        timer: Pin<Box<Sleep>>,
+    }
+
+    impl Source for Dripping {
+        type Error = Infallible;
+
+        fn announced(&self) -> Option<u64> {
+            None
+        }
+
+        fn poll_more(
+            &mut self,
+            cx: &mut Context<'_>,
+            into: &mut BytesMut,
+        ) -> Poll<Result<usize, Infallible>> {
+            if self.pieces == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            std::task::ready!(self.timer.as_mut().poll(cx));
+            self.timer.set(sleep(self.pause));
+            self.pieces -= 1;
+            into.extend_from_slice(&vec![b'x'; self.bytes]);
+            Poll::Ready(Ok(self.bytes))
+        }
+    }
+
     /// Reads a body that comes in `pieces` of `bytes` each, `pause` apart, on a clock that jumps from timer to timer.
     async fn read(pieces: usize, bytes: usize, pause: Duration) -> Result<usize, String> {
-        let piece = move |index| async move {
-            if index == pieces {
-                return None;
-            }
-            tokio::time::sleep(pause).await;
-            let frame: Result<_, hyper::Error> = Ok(Frame::data(Bytes::from(vec![b'x'; bytes])));
-            Some((frame, index + 1))
-        };
-        let body = Box::pin(StreamBody::new(stream::unfold(0, piece)));
+        let body = Dripping { pieces, bytes, pause, timer: Box::pin(sleep(pause)) };
         match whole(body, 64 << 20, &Budget::new(64 << 20), Clock::start()).await {
             Ok((body, _share)) => Ok(body.len()),
             Err(NoBody::Refused(error, _)) => Err(format!("{}: {}", error.status, error.error.message)),
-            Err(other) => Err(format!("{:?}", std::mem::discriminant(&other))),
+            Err(NoBody::NoMemory(_)) => Err("no memory".to_owned()),
+            Err(NoBody::Gone(never)) => match never {},
         }
     }
 

@@ -4,8 +4,7 @@
 //! replica, and a connection to it, for ever. So each answer can be taken away from the outside. Never touches one whose
 //! client waits for the replica; how long a replica may be silent is for [`super::stream`].
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -23,6 +22,8 @@ pub const STALL: Duration = Duration::from_secs(60);
 /// Bytes per second that a client must come to in the long run while it keeps an answer waiting: one that takes a few
 /// bytes a minute holds as much as one that takes none.
 const SLOWEST: u64 = 1 << 10;
+/// Places for answers that are kept while there are none.
+const KEPT: usize = 64;
 /// What is said of a client that was given up.
 const STALLED: &str = "the client took nothing of the answer for too long";
 
@@ -32,28 +33,53 @@ pub(super) fn too_slow(away: Duration, in_all: Duration, taken: u64, limit: Dura
 }
 
 /// `None` once it is taken away.
-type Shared = Rc<RefCell<Option<Box<Exchange>>>>;
+type Shared = Rc<RefCell<Option<Exchange>>>;
+
+/// The answers by number; numbers that are free are used again.
+#[derive(Debug, Default)]
+struct Running {
+    answers: Vec<Option<Shared>>,
+    free: Vec<usize>,
+}
+
+impl Running {
+    fn add(&mut self, answer: Shared) -> usize {
+        let key = self.free.pop().unwrap_or(self.answers.len());
+        match self.answers.get_mut(key) {
+            Some(place) => *place = Some(answer),
+            None => self.answers.push(Some(answer)),
+        }
+        key
+    }
+
+    fn remove(&mut self, key: usize) {
+        if self.answers.get_mut(key).and_then(Option::take).is_some() {
+            self.free.push(key);
+        }
+        // What a crowd has left is not kept.
+        if self.free.len() == self.answers.len() && self.answers.len() > KEPT {
+            (self.answers, self.free) = (Vec::new(), Vec::new());
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Relays {
     clock: Clock,
     limit: Duration,
-    next: Cell<u64>,
-    running: RefCell<HashMap<u64, Shared>>,
+    running: RefCell<Running>,
 }
 
 impl Relays {
     /// None yet. A client that takes nothing for `limit` loses its answer at the next sweep.
     pub fn new(clock: Clock, limit: Duration) -> Rc<Self> {
-        Rc::new(Self { clock, limit, next: Cell::new(0), running: RefCell::default() })
+        Rc::new(Self { clock, limit, running: RefCell::default() })
     }
 
     pub(super) fn add(self: &Rc<Self>, exchange: Exchange) -> Relay {
-        let key = self.next.get();
-        self.next.set(key.wrapping_add(1));
-        let exchange = Rc::new(RefCell::new(Some(Box::new(exchange))));
-        self.running.borrow_mut().insert(key, Rc::clone(&exchange));
+        let exchange = Rc::new(RefCell::new(Some(exchange)));
+        let key = self.running.borrow_mut().add(Rc::clone(&exchange));
         Relay { key, exchange, relays: Rc::clone(self) }
     }
 
@@ -67,7 +93,8 @@ impl Relays {
                 shared.borrow().as_ref().is_some_and(|exchange| exchange.is_stalled(now, self.limit))
             };
             let running = self.running.borrow();
-            let stalled: Vec<Shared> = running.values().filter(|shared| stalled(shared)).cloned().collect();
+            let answers = running.answers.iter().flatten();
+            let stalled: Vec<Shared> = answers.filter(|shared| stalled(shared)).cloned().collect();
             drop(running);
             for shared in stalled {
                 let taken = shared.borrow_mut().take();
@@ -82,14 +109,14 @@ impl Relays {
 /// The body of an answer of a replica's.
 #[derive(Debug)]
 pub struct Relay {
-    key: u64,
+    key: usize,
     exchange: Shared,
     relays: Rc<Relays>,
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.relays.running.borrow_mut().remove(&self.key);
+        self.relays.running.borrow_mut().remove(self.key);
     }
 }
 
@@ -98,7 +125,7 @@ impl Body for Relay {
     type Error = Cut;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        match self.exchange.borrow_mut().as_deref_mut() {
+        match self.exchange.borrow_mut().as_mut() {
             Some(exchange) => Pin::new(exchange).poll_frame(cx),
             None => Poll::Ready(Some(Err(Cut(STALLED.to_owned())))),
         }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::request::Outcome;
 use tidegate_shared::time::Instant;
@@ -22,7 +21,7 @@ use crate::clock::Clock;
 use crate::openai::{ApiError, SseScan, usage::Tail};
 use crate::pool::{Fault, Held, Sign};
 use crate::telemetry::record::Record;
-use crate::upstream::{Carrier, chain};
+use crate::upstream::{Answer, chain};
 
 /// What an answer did whose transfer ended well and whose last event did not.
 const TORN: &str = "it ended in the middle of an event";
@@ -46,12 +45,11 @@ enum Watch {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    inner: Incoming,
+    inner: Answer,
     watch: Watch,
     held: Option<Held>,
     /// The status says that the replica did what it was asked.
     good: bool,
-    carrier: Option<Carrier>,
     record: Record,
     clock: Clock,
     between: Duration,
@@ -76,13 +74,12 @@ pub enum Kind {
 }
 
 impl Exchange {
-    /// Relays `inner`, whose place is `held` and whose connection is `carrier`; it is a `good` answer by its status.
-    /// `between` bounds the silence between
+    /// Relays `inner`, whose place is `held`; it is a `good` answer by its status. `between` bounds the silence between
     /// two frames.
     pub(super) fn new(
-        inner: Incoming,
+        inner: Answer,
         (kind, good): (Kind, bool),
-        (held, carrier): (Held, Carrier),
+        held: Held,
         mut record: Record,
         clock: Clock,
         between: Duration,
@@ -99,7 +96,6 @@ impl Exchange {
             watch,
             held: Some(held),
             good,
-            carrier: Some(carrier),
             record,
             clock,
             between,
@@ -182,9 +178,7 @@ impl Exchange {
             (None, _) => {}
         }
         self.end(if failure.is_some() { Outcome::FailedMidway } else { Outcome::Complete });
-        if let Some(carrier) = self.carrier.take() {
-            carrier.give_back();
-        }
+        self.inner.give_back();
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -213,7 +207,7 @@ impl Exchange {
         }
         self.blame(&why);
         self.end(Outcome::FailedMidway);
-        self.carrier = None;
+        self.inner.close();
         if readable {
             return Some(Ok(Frame::data(ApiError::bad_replica("the replica broke off its answer").event())));
         }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate_shared::decision::Refusal;
 
 use super::request::BadBody;
+use crate::http1::head::BadHead;
 
 /// Status that is logged when the client left before its answer was complete. Never sent.
 pub const CLIENT_LEFT: u16 = 499;
@@ -51,6 +52,16 @@ impl ApiError {
     /// 400: the request's head or framing makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, INVALID_REQUEST, "invalid_request", message)
+    }
+
+    /// 400, 414 or 431: what came is no head of a request.
+    pub fn bad_head(bad: BadHead) -> Self {
+        let (status, code) = match bad {
+            BadHead::Malformed(_) => (400, "invalid_request"),
+            BadHead::TargetTooLong => (414, "url_too_long"),
+            BadHead::TooLarge => (431, "headers_too_large"),
+        };
+        Self::new(status, INVALID_REQUEST, code, bad.to_string())
     }
 
     /// 401: no key, or one that is not known.

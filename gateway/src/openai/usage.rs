@@ -2,6 +2,8 @@
 //!
 //! Never parses an answer as a whole and never fails: an answer without a usage that makes sense has none.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 use serde::Deserialize;
 
@@ -40,7 +42,7 @@ impl Usage {
 pub fn find(tail: &[u8]) -> Option<Usage> {
     let mut before = tail;
     loop {
-        let at = memmem::rfind(before, KEY)?;
+        let at = FINDER.rfind(before)?;
         if let Some(usage) = tail.get(at + KEY.len()..).and_then(object) {
             return Some(usage);
         }
@@ -49,6 +51,9 @@ pub fn find(tail: &[u8]) -> Option<Usage> {
 }
 
 const KEY: &[u8] = br#""usage""#;
+
+/// Made once: making it costs more than most searches.
+static FINDER: LazyLock<memmem::FinderRev<'static>> = LazyLock::new(|| memmem::FinderRev::new(KEY));
 
 /// Reads `: {…}` at the start of `rest`.
 fn object(rest: &[u8]) -> Option<Usage> {

@@ -18,7 +18,10 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use tidegate_shared::names::header;
 
+use super::link::ClientBody;
 use super::{Core, Stage};
+use crate::http1::head::BadHead;
+use crate::http1::write;
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
@@ -31,7 +34,7 @@ type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infalli
 /// Longest request id that is taken from a client.
 const ID_MAX: usize = 128;
 
-/// Serves the requests of one client connection.
+/// Serves the requests of one HTTP/2 connection.
 #[derive(Clone, Debug)]
 pub(super) struct Handle {
     core: Rc<Core>,
@@ -55,6 +58,7 @@ impl tower::Service<Request<Incoming>> for Handle {
 
     fn call(&mut self, request: Request<Incoming>) -> Answer {
         let Self { core, client } = self.clone();
+        let request = request.map(ClientBody::http2);
         Box::pin(async move { Ok(handle(&core, client, request).await) })
     }
 }
@@ -97,12 +101,25 @@ where
     }
 }
 
-async fn handle(core: &Rc<Core>, client: IpAddr, request: Request<Incoming>) -> Response<ResponseBody> {
+/// The answer to what is no request at all: only its bytes came, and they are no head.
+pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response<ResponseBody> {
+    let id = core.ids.of(&HeaderMap::new());
+    let method = Method::from_bytes(b"-").unwrap_or_default();
+    let record = Record::new(&core.gateway.sink, Some(client), &method, "", &id);
+    respond::error(record, &ApiError::bad_head(bad))
+}
+
+/// Answers a request.
+pub(super) async fn handle(
+    core: &Rc<Core>,
+    client: IpAddr,
+    request: Request<ClientBody>,
+) -> Response<ResponseBody> {
     let id = core.ids.of(request.headers());
     let path = request.uri().path();
     let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
     if let Some(fault) = malformed(&request) {
-        tokio::task::spawn_local(read::discard(request.into_body()));
+        request.into_body().discard();
         return closing(respond::error(record, &ApiError::bad_request(fault)));
     }
     if let Some(operation) = Operation::from_path(path) {
@@ -143,7 +160,7 @@ async fn handle(core: &Rc<Core>, client: IpAddr, request: Request<Incoming>) -> 
 
 /// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host or another end
 /// of the body from it (RFC 9112, 3.2 and 6.1).
-fn malformed(request: &Request<Incoming>) -> Option<&'static str> {
+fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
     if request.version() != Version::HTTP_11 {
         return None;
     }
@@ -181,7 +198,7 @@ fn model_name(path: &str) -> Option<String> {
 async fn complete(
     core: &Rc<Core>,
     operation: Operation,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
     mut record: Record,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
@@ -194,11 +211,11 @@ async fn complete(
     let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,
         Err(NoBody::Refused(error, rest)) => {
-            tokio::task::spawn_local(read::discard(rest));
+            rest.discard();
             return closing(respond::error(record, &error));
         }
         Err(NoBody::NoMemory(rest)) => {
-            tokio::task::spawn_local(read::discard(rest));
+            rest.discard();
             return closing(respond::no_memory(record));
         }
         Err(NoBody::Gone(error)) => {
@@ -207,7 +224,7 @@ async fn complete(
         }
     };
     let size = body.len();
-    let response = match identify::identify(operation, &parts.headers, body, &gateway.directory) {
+    match identify::identify(operation, &parts.headers, body, &gateway.directory) {
         Ok(identified) => {
             record.body(size, &identified.model, identified.stream);
             record.deployment(&identified.deployment.meter);
@@ -217,16 +234,13 @@ async fn complete(
                     let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
                     let answer =
                         async move { forward::forward(&core, parts, identified, share, record).await };
-                    keepalive::keep(answer, every, clock, id).await
+                    Box::pin(keepalive::keep(answer, every, clock, id)).await
                 }
                 Err(error) => respond::error(record, &error),
             }
         }
         Err(error) => respond::error(record, &error),
-    };
-    // A message framed both ways must end its connection (RFC 9112, 6.1), and the parser does not tell whether a
-    // chunked one also had a length.
-    if chunked { closing(response) } else { response }
+    }
 }
 
 fn closing(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
@@ -256,7 +270,11 @@ impl RequestIds {
         }
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
-        HeaderValue::try_from(format!("req-{:016x}-{n:x}", self.prefix))
-            .unwrap_or(HeaderValue::from_static("req"))
+        let mut id = Vec::with_capacity(37);
+        id.extend_from_slice(b"req-");
+        write::hex(&mut id, self.prefix, 16);
+        id.push(b'-');
+        write::hex(&mut id, n, 1);
+        HeaderValue::from_maybe_shared(Bytes::from(id)).unwrap_or(HeaderValue::from_static("req"))
     }
 }

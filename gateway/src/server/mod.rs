@@ -3,38 +3,44 @@
 
 mod client;
 mod handle;
+mod http1;
+pub mod link;
 mod listen;
+mod reply;
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::task::LocalSet;
+use tokio::runtime::{LocalOptions, LocalRuntime};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tower::ServiceBuilder;
 
+use link::Link;
 pub use listen::{Listeners, bind, raise_descriptor_limit};
 
 use crate::clock::Clock;
 use crate::config::ServerLimits;
 use crate::deployment::Directory;
+use crate::http1::fill::poll_fill;
 use crate::layer::read::Budget;
 use crate::layer::relay::Relays;
 use crate::telemetry::record::Sink;
 use crate::upstream::Upstream;
 
-/// Read buffer of a client connection, at most; large bodies come in few pieces.
-const BUFFER: usize = 512 * 1024;
+/// What a client of HTTP/2 sends first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: u32 = 1024;
 /// Bytes that a client may send ahead on one HTTP/2 stream and on one connection.
@@ -89,8 +95,23 @@ pub struct Core {
     /// The answers on their way.
     pub relays: Rc<Relays>,
     ids: handle::RequestIds,
+    closing: Closing,
     /// When it was last logged that clients wait for room.
     full: Cell<Option<Instant>>,
+}
+
+/// Whether connections take no further request.
+#[derive(Debug, Default)]
+struct Closing {
+    begun: Cell<bool>,
+    told: Notify,
+}
+
+impl Closing {
+    fn begin(&self) {
+        self.begun.set(true);
+        self.told.notify_waiters();
+    }
 }
 
 impl Core {
@@ -116,7 +137,7 @@ pub fn spawn(gateway: Arc<Gateway>, core: usize, listener: std::net::TcpListener
         let runtime = match prepare(listener) {
             Ok((runtime, listener)) => {
                 let _ = report.send(Ok(()));
-                LocalSet::new().block_on(&runtime, serve(gateway, listener));
+                runtime.block_on(serve(gateway, listener));
                 runtime
             }
             Err(error) => return drop(report.send(Err(error))),
@@ -132,8 +153,9 @@ pub fn spawn(gateway: Arc<Gateway>, core: usize, listener: std::net::TcpListener
 /// Resolves when a core has ended.
 pub type Ended = oneshot::Receiver<()>;
 
-fn prepare(listener: std::net::TcpListener) -> io::Result<(Runtime, TcpListener)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+fn prepare(listener: std::net::TcpListener) -> io::Result<(LocalRuntime, TcpListener)> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let entered = runtime.enter();
     let listener = TcpListener::from_std(listener)?;
     drop(entered);
@@ -147,8 +169,9 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     tokio::task::spawn_local(Rc::clone(&relays).sweep());
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
     let (ids, full) = (handle::RequestIds::default(), Cell::new(None));
-    let core = Rc::new(Core { gateway, upstream, relays, ids, full });
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
     let connections = accept(&core, listener).await;
+    core.closing.begin();
     tokio::select! {
         () = connections.shutdown() => {}
         _ = stage.wait_for(|stage| *stage == Stage::Cutting) => {}
@@ -166,7 +189,7 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
         };
         match accepted {
             Ok((stream, client, room)) => {
-                let connection = connection(Rc::clone(core), stream, client, &connections);
+                let connection = connection(Rc::clone(core), stream, client, connections.watcher());
                 tokio::task::spawn_local(async move {
                     connection.await;
                     drop(room);
@@ -197,34 +220,65 @@ async fn next(
     Ok((stream, client, room))
 }
 
-fn connection(
-    core: Rc<Core>,
-    stream: TcpStream,
-    client: SocketAddr,
-    connections: &GracefulShutdown,
-) -> impl Future<Output = ()> + use<> {
-    let watcher = connections.watcher();
-    async move {
-        if listen::tune(&stream).is_err() {
-            return;
+async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watcher: Watcher) {
+    if listen::tune(&stream).is_err() {
+        return;
+    }
+    let stream = client::ClientStream::new(stream);
+    match opening(stream, core.gateway.limits.header_read).await {
+        Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
+        // Rare and large: kept out of what each connection takes.
+        Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
+        Opening::Silent => {}
+    }
+}
+
+/// What a client's first bytes say.
+enum Opening {
+    Http1(Link),
+    Http2(client::Reread),
+    /// They do not come.
+    Silent,
+}
+
+/// Reads until it is known which protocol a client speaks, at most for `limit`.
+async fn opening(mut stream: client::ClientStream, limit: Duration) -> Opening {
+    let mut ahead = BytesMut::new();
+    let known = async {
+        loop {
+            match PREFACE.get(..ahead.len()) {
+                Some(start) if *start == *ahead => {}
+                // Longer than the preface, or another beginning.
+                _ => return Some(ahead.starts_with(PREFACE)),
+            }
+            if ahead.len() == PREFACE.len() {
+                return Some(true);
+            }
+            match poll_fn(|cx| poll_fill(&mut stream, cx, &mut ahead)).await {
+                Ok(1..) => {}
+                Ok(_) | Err(_) => return None,
+            }
         }
-        let header_read = core.gateway.limits.header_read;
-        let service = service(core, client.ip());
-        let mut builder = auto::Builder::new(LocalExecutor);
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(header_read).max_buf_size(BUFFER);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .initial_stream_window_size(WINDOWS.0)
-            .initial_connection_window_size(WINDOWS.1)
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(30));
-        let stream = client::ClientStream::new(stream, header_read);
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "connection");
-        }
+    };
+    match tokio::time::timeout(limit, known).await {
+        Ok(Some(true)) => Opening::Http2(client::Reread::new(ahead, stream)),
+        Ok(Some(false)) => Opening::Http1(Link::new(stream, ahead)),
+        Ok(None) | Err(_) => Opening::Silent,
+    }
+}
+
+async fn serve_http2(core: Rc<Core>, stream: client::Reread, client: IpAddr, watcher: Watcher) {
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(30));
+    let connection = builder.serve_connection(TokioIo::new(stream), service(core, client));
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "connection");
     }
 }
 

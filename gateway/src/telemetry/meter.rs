@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use dashmap::DashMap;
@@ -92,6 +92,8 @@ fn as_f64(value: u64) -> f64 {
 /// The handles of one deployment.
 pub struct DeploymentMeter {
     name: String,
+    /// Answered with 200, by operation: nearly all of them.
+    served: [OnceLock<Counter>; Operation::ALL.len()],
     requests: DashMap<(Option<Operation>, u16), Counter>,
     routes: [Counter; 5],
     refusals: DashMap<Refusal, Counter>,
@@ -123,6 +125,7 @@ impl DeploymentMeter {
         };
         Arc::new(Self {
             name: deployment.to_owned(),
+            served: [const { OnceLock::new() }; Operation::ALL.len()],
             requests: DashMap::new(),
             routes: ROUTES.map(route),
             refusals: DashMap::new(),
@@ -146,7 +149,12 @@ impl DeploymentMeter {
             ];
             metrics::counter!(name::REQUESTS, &labels)
         };
-        count(&self.requests, (operation, status), make);
+        let served =
+            operation.filter(|_| status == 200).and_then(|operation| self.served.get(operation as usize));
+        match served {
+            Some(counter) => counter.get_or_init(make).increment(1),
+            None => count(&self.requests, (operation, status), make),
+        }
         self.seconds.record(took);
     }
 

@@ -1,6 +1,7 @@
 //! What the outside sees of the gateway at work: metrics, the access log, the log.
 
 pub mod access;
+pub mod json;
 pub mod log;
 pub mod meter;
 pub mod record;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
-use serde::Serialize;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::request::{Outcome, Route};
 use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
+use super::json::Object;
 use super::meter::DeploymentMeter;
 use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
@@ -248,7 +248,7 @@ impl Drop for Record {
             self.meter.queued(queued);
         }
         if !self.quiet {
-            self.sink.access.write(&self.line(status, took));
+            self.sink.access.write(|into| self.write_line(into, status, took));
         }
     }
 }
@@ -263,82 +263,67 @@ impl Record {
         }
     }
 
-    fn line(&self, status: u16, took: Duration) -> Line<'_> {
-        let usage = self.usage.as_ref();
-        Line {
-            time: humantime::format_rfc3339_millis(self.wall).to_string(),
-            request_id: text(&self.request_id),
-            client: self.client,
-            method: shown(self.method.as_str()),
-            path: &self.path,
-            model: &self.model,
-            stream: self.stream,
-            status,
-            replica: self.replica.as_ref().map(text),
-            route: self.route,
-            refusal: self.refusal,
-            attempts: self.attempts,
-            bytes_in: self.bytes_in,
-            bytes_out: self.bytes_out,
-            queued_ms: self.queued.map(millis),
-            first_byte_ms: self.first_byte.map(|first| millis(first.since(self.arrived))),
-            total_ms: millis(took),
-            prompt_tokens: usage.and_then(|usage| usage.prompt),
-            cached_tokens: usage.and_then(|usage| usage.cached),
-            completion_tokens: usage.and_then(|usage| usage.completion),
-            outcome: self.outcome,
-            trouble: self.trouble.as_deref(),
+    /// A line of the access log. No text of a prompt or an answer, no header but the request's id.
+    fn write_line(&self, into: &mut Vec<u8>, status: u16, took: Duration) {
+        let mut line = Object::begin(into);
+        line.moment("time", self.wall);
+        line.text("request_id", text(&self.request_id));
+        if let Some(client) = self.client {
+            line.shown("client", &client);
+        }
+        line.text("method", shown(self.method.as_str()));
+        line.text("path", &self.path);
+        if !self.model.is_empty() {
+            line.text("model", &self.model);
+        }
+        line.truth("stream", self.stream);
+        line.number("status", status.into());
+        if let Some(replica) = &self.replica {
+            line.text("replica", text(replica));
+        }
+        if let Some(route) = self.route {
+            line.word("route", route.as_str());
+        }
+        if let Some(refusal) = self.refusal {
+            line.word("refusal", refusal.as_str());
+        }
+        line.number("attempts", self.attempts.into());
+        line.number("bytes_in", self.bytes_in);
+        line.number("bytes_out", self.bytes_out);
+        self.write_times(&mut line, took);
+        if let Some(outcome) = self.outcome {
+            line.word("outcome", outcome.as_str());
+        }
+        if let Some(trouble) = &self.trouble {
+            line.text("trouble", trouble);
+        }
+        line.end();
+    }
+
+    fn write_times(&self, line: &mut Object<'_>, took: Duration) {
+        if let Some(queued) = self.queued {
+            line.millis("queued_ms", queued);
+        }
+        if let Some(first) = self.first_byte {
+            line.millis("first_byte_ms", first.since(self.arrived));
+        }
+        line.millis("total_ms", took);
+        let usage = self.usage.unwrap_or_default();
+        let tokens = [
+            ("prompt_tokens", usage.prompt),
+            ("cached_tokens", usage.cached),
+            ("completion_tokens", usage.completion),
+        ];
+        for (name, count) in tokens {
+            if let Some(count) = count {
+                line.number(name, count);
+            }
         }
     }
 }
 
-/// A line of the access log. No text of a prompt or an answer, no header but the request's id.
-#[derive(Debug, Serialize)]
-struct Line<'a> {
-    time: String,
-    request_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<IpAddr>,
-    method: &'a str,
-    path: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    model: &'a str,
-    stream: bool,
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replica: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<Route>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: Option<Refusal>,
-    attempts: u32,
-    bytes_in: u64,
-    bytes_out: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    queued_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    first_byte_ms: Option<f64>,
-    total_ms: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cached_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    completion_tokens: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<Outcome>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trouble: Option<&'a str>,
-}
-
 fn text(value: &HeaderValue) -> &str {
     value.to_str().unwrap_or("")
-}
-
-/// Milliseconds to the microsecond.
-#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 microseconds, which is 285 years")]
-fn millis(span: Duration) -> f64 {
-    span.as_micros() as f64 / 1000.0
 }
 
 /// At most [`TEXT_MAX`] bytes of `text`, cut between characters.

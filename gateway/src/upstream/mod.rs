@@ -4,10 +4,12 @@
 //! Knows addresses only. Which replica a request goes to is decided before, and whether a failure is tried elsewhere
 //! after; here two things are transparent: a connection that the replica closed while it was idle, and a replica that
 //! says it has not taken the request (GOAWAY, REFUSED_STREAM). Each costs one second try on another connection, and
-//! only while no byte of an answer was seen. Whoever sends sees that it was sent again: `make` is called again.
+//! only while no byte of an answer was seen. Whoever sends is told how often it was sent.
 
+mod answer;
 pub mod dial;
 mod lane;
+mod line;
 mod name;
 mod room;
 pub mod tls;
@@ -19,14 +21,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use thiserror::Error;
-use tidegate_shared::time::Instant;
 use tokio::sync::watch;
+
+pub use answer::{Answer, AnswerError};
 
 pub(crate) use lane::protocol_error;
 
@@ -35,11 +34,35 @@ use crate::endpoint::Endpoint;
 use crate::layer::body::RequestBody;
 use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
-use room::{IDLE, Line, Room};
-use wire::{Protocol, Wire};
+use line::Line;
+use room::{IDLE, Room};
+use wire::Protocol;
 
-/// Largest head and read buffer of a response.
-const BUFFER: usize = 512 * 1024;
+/// A request as it goes to one replica.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Its target, a path.
+    pub target: &'a Uri,
+    /// The host that the replica expects.
+    pub host: &'a HeaderValue,
+    /// Its headers; those that name the host and the length are added.
+    pub headers: &'a HeaderMap,
+    /// Its body.
+    pub body: &'a RequestBody,
+}
+
+impl Outgoing<'_> {
+    /// For HTTP/2, where it is kept until it is sent.
+    fn owned(&self) -> Request<RequestBody> {
+        let mut request = Request::new(self.body.clone());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.target.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
 
 /// Why no response came.
 #[derive(Clone, Debug, Error)]
@@ -99,27 +122,6 @@ struct Failure {
 /// How opening a connection that others wait for has ended; `None` until then.
 type Opening = watch::Receiver<Option<Result<(), UpstreamError>>>;
 
-/// A connection that carries a response; give it back when the response is read to its end. Dropped, the connection is
-/// closed, or the stream on it reset.
-#[derive(Debug)]
-pub struct Carrier {
-    link: Link,
-    upstream: Rc<Upstream>,
-    endpoint: Arc<Endpoint>,
-}
-
-impl Carrier {
-    /// The response was read to its end: the connection can carry the next request.
-    pub fn give_back(self) {
-        let Self { link, upstream, endpoint } = self;
-        if let Link::Http1(line) = link
-            && !endpoint.is_closed()
-        {
-            upstream.keep(line, &endpoint);
-        }
-    }
-}
-
 /// The connections of one core.
 #[derive(Debug)]
 pub struct Upstream {
@@ -134,9 +136,9 @@ impl Upstream {
         Rc::new(Self { clock, rooms: RefCell::new(HashMap::new()) })
     }
 
-    /// Sends a request and waits for the head of its response, at most `first_byte`. `make` builds the request, once each
-    /// time that it is sent: a second time when an idle connection turns out to be dead or the replica has not taken the
-    /// request (C-151). A replica that `had_it` before gets it once, and over no connection that may have died.
+    /// Sends a request and waits for the head of its response, at most `first_byte`. It is sent a second time when an idle
+    /// connection turns out to be dead or the replica has not taken the request (C-151); `sends` counts how often it was.
+    /// A replica that `had_it` before gets it once, and over no connection that may have died.
     ///
     /// # Errors
     /// See [`UpstreamError`]; in each case no whole head of a response was read.
@@ -145,20 +147,46 @@ impl Upstream {
         endpoint: &Arc<Endpoint>,
         first_byte: Duration,
         had_it: bool,
-        mut make: impl FnMut() -> Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Carrier), UpstreamError> {
+        request: Outgoing<'_>,
+        sends: &mut usize,
+    ) -> Result<(Response<()>, Answer), UpstreamError> {
         let mut second = had_it;
         loop {
-            let Found { mut link, reused } = self.link(endpoint, second).await?;
-            let exchange = link.exchange(endpoint, reused, make());
+            let Found { link, reused } = match self.at_hand(endpoint, second) {
+                Some(found) => found,
+                // Rare and large: kept out of what each request carries along.
+                None => Box::pin(self.link(endpoint, second)).await?,
+            };
+            *sends += 1;
+            let exchange = self.exchange(link, endpoint, reused, &request);
             let silent = |_| Err(Failure { error: UpstreamError::Silent(first_byte), again: false });
             match tokio::time::timeout(first_byte, exchange).await.unwrap_or_else(silent) {
-                Ok(response) => {
-                    let (upstream, endpoint) = (Rc::clone(self), Arc::clone(endpoint));
-                    return Ok((response, Carrier { link, upstream, endpoint }));
-                }
+                Ok(answer) => return Ok(answer),
                 Err(Failure { again: true, .. }) if !second => second = true,
                 Err(Failure { error, .. }) => return Err(error),
+            }
+        }
+    }
+
+    async fn exchange(
+        self: &Rc<Self>,
+        link: Link,
+        endpoint: &Arc<Endpoint>,
+        reused: bool,
+        request: &Outgoing<'_>,
+    ) -> Result<(Response<()>, Answer), Failure> {
+        match link {
+            Link::Http1(line) => match line.exchange(request).await {
+                Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
+                Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
+            },
+            Link::Http2(lease) => {
+                let answer = Box::pin(lease.exchange(endpoint.site(), request.owned())).await;
+                let answer = answer.map_err(|unanswered| {
+                    broken(chain(&unanswered.error), unanswered.begun, unanswered.again)
+                })?;
+                let (head, body) = answer.into_parts();
+                Ok((Response::from_parts(head, ()), Answer::http2(body, lease)))
             }
         }
     }
@@ -173,18 +201,22 @@ impl Upstream {
         }
     }
 
-    /// Something to send a request over. For a `second` try no connection that rested serves.
+    /// A connection that is open already and can carry a request. For a `second` try none that rested serves.
+    fn at_hand(&self, endpoint: &Arc<Endpoint>, second: bool) -> Option<Found> {
+        let mut rooms = self.rooms.borrow_mut();
+        let room = rooms.get_mut(&key(endpoint))?;
+        let now = self.clock.now();
+        let shared = room.lease(now).map(Link::Http2);
+        let link = shared.or_else(|| if second { None } else { room.line(now).map(Link::Http1) });
+        link.map(|link| Found { link, reused: true })
+    }
+
+    /// Something to send a request over, opened if need be. For a `second` try no connection that rested serves.
     async fn link(self: &Rc<Self>, endpoint: &Arc<Endpoint>, second: bool) -> Result<Found, UpstreamError> {
         loop {
-            let now = self.clock.now();
             let shares = endpoint.site().may_speak_http2();
-            if let Some(room) = self.rooms.borrow_mut().get_mut(&key(endpoint)) {
-                if let Some(lease) = room.lease(now) {
-                    return Ok(Found { link: Link::Http2(lease), reused: true });
-                }
-                if !second && let Some(line) = room.line(now) {
-                    return Ok(Found { link: Link::Http1(line), reused: true });
-                }
+            if let Some(found) = self.at_hand(endpoint, second) {
+                return Ok(found);
             }
             if !shares {
                 return self.open(endpoint).await.map(|link| Found { link, reused: false });
@@ -221,7 +253,7 @@ impl Upstream {
         let end = site.limit_from_now();
         let (wire, protocol) = site.dial_until(end).await?;
         match protocol {
-            Protocol::Http1 => Ok(Link::Http1(line(wire, self.clock.now()).await?)),
+            Protocol::Http1 => Ok(Link::Http1(Line::new(wire, self.clock.now()))),
             Protocol::Http2 => {
                 let lane = site.step("HTTP/2 settings", end, Lane::open(wire, self.clock)).await?;
                 let lease = lane.lease().ok_or_else(|| NoConnection::new("it takes no streams"))?;
@@ -247,60 +279,8 @@ fn key(endpoint: &Arc<Endpoint>) -> usize {
     Arc::as_ptr(endpoint) as usize
 }
 
-async fn line(wire: Wire, opened: Instant) -> Result<Line, NoConnection> {
-    let heard = wire.heard();
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(BUFFER)
-        .handshake(TokioIo::new(wire))
-        .await
-        .map_err(|error| NoConnection::new(chain(&error)))?;
-    tokio::task::spawn_local(async move {
-        // Its error is the error of the request that it carries, and is told there.
-        let _ = connection.await;
-    });
-    Ok(Line { sender, heard, opened, spent: false })
-}
-
-impl Link {
-    async fn exchange(
-        &mut self,
-        endpoint: &Endpoint,
-        reused: bool,
-        request: Request<RequestBody>,
-    ) -> Result<Response<Incoming>, Failure> {
-        match self {
-            Self::Http1(line) => {
-                line.heard.forget();
-                let answer = async {
-                    line.sender.ready().await?;
-                    line.sender.send_request(request).await
-                };
-                let response = match answer.await {
-                    Ok(response) => response,
-                    Err(error) => {
-                        let begun = line.heard.anything();
-                        return Err(broken(&error, begun, reused && !begun));
-                    }
-                };
-                line.spent = has_two_lengths(response.headers());
-                Ok(response)
-            }
-            Self::Http2(lease) => lease
-                .exchange(endpoint.site(), request)
-                .await
-                .map_err(|unanswered| broken(&unanswered.error, unanswered.begun, unanswered.again)),
-        }
-    }
-}
-
-fn broken(error: &hyper::Error, begun: bool, again: bool) -> Failure {
-    Failure { error: UpstreamError::Broken { why: chain(error), begun }, again }
-}
-
-/// Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer coding
-/// counts, and nothing else is read from that connection (RFC 9112, 6.3).
-fn has_two_lengths(headers: &HeaderMap) -> bool {
-    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+fn broken(why: String, begun: bool, again: bool) -> Failure {
+    Failure { error: UpstreamError::Broken { why, begun }, again }
 }
 
 /// An error with its causes.

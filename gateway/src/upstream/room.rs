@@ -7,14 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http1::SendRequest;
 use tidegate_shared::time::Instant;
 
 use super::Opening;
 use super::lane::{Lane, Lease};
-use super::wire::Heard;
+use super::line::Line;
 use crate::endpoint::Endpoint;
-use crate::layer::body::RequestBody;
 
 /// How long an idle connection is kept: below the 5 s after which uvicorn, the shortest-lived server among engines,
 /// closes its side.
@@ -23,22 +21,6 @@ pub(super) const IDLE: Duration = Duration::from_secs(4);
 const IDLE_MAX: usize = 256;
 /// A connection older than this takes no more requests, so that a name that leads elsewhere by now is noticed.
 const AGE: Duration = Duration::from_secs(10 * 60);
-
-/// An HTTP/1.1 connection, which carries one request at a time.
-#[derive(Debug)]
-pub(super) struct Line {
-    pub(super) sender: SendRequest<RequestBody>,
-    pub(super) heard: Heard,
-    pub(super) opened: Instant,
-    /// What it carries is its last.
-    pub(super) spent: bool,
-}
-
-impl Line {
-    fn is_good(&self, now: Instant) -> bool {
-        !self.spent && !self.sender.is_closed() && now.since(self.opened) < AGE
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -59,8 +41,8 @@ impl Room {
 
     /// The connection that was used last, so that the others grow old and go.
     pub(super) fn line(&mut self, now: Instant) -> Option<Line> {
-        while let Some((since, line)) = self.lines.pop() {
-            if now.since(since) < IDLE && line.is_good(now) {
+        while let Some((since, mut line)) = self.lines.pop() {
+            if now.since(since) < IDLE && is_good(&mut line, now) {
                 return Some(line);
             }
         }
@@ -68,8 +50,8 @@ impl Room {
     }
 
     /// A line that rests from now on; closed when it is of no more use.
-    pub(super) fn keep(&mut self, line: Line, now: Instant) {
-        if line.is_good(now) && self.lines.len() < IDLE_MAX {
+    pub(super) fn keep(&mut self, mut line: Line, now: Instant) {
+        if is_good(&mut line, now) && self.lines.len() < IDLE_MAX {
             self.lines.push((now, line));
         }
     }
@@ -88,10 +70,15 @@ impl Room {
     /// Closes what is of no more use; `false` when nothing is left.
     pub(super) fn sweep(&mut self, now: Instant) -> bool {
         let closed = self.endpoint.is_closed();
-        self.lines.retain(|(since, line)| !closed && now.since(*since) < IDLE && line.is_good(now));
+        self.lines.retain_mut(|(since, line)| !closed && now.since(*since) < IDLE && is_good(line, now));
         self.lanes.retain(|lane| !closed && is_useful(lane, now));
         !(self.lines.is_empty() && self.lanes.is_empty() && self.opening.is_none())
     }
+}
+
+/// Whether a line may take another request.
+fn is_good(line: &mut Line, now: Instant) -> bool {
+    now.since(line.opened()) < AGE && line.is_quiet()
 }
 
 /// Whether a lane may take requests. One that may not is forgotten here and ends with its last stream.

@@ -26,7 +26,8 @@ impl Dispatcher {
         let found = self.find(now, facts);
         let home = found.and_then(|(_, found)| self.replicas.get(found.home));
         // As `choose` has it: a home that takes requests, and is not simply taken.
-        let weighed = home.filter(|home| home.is_open() && !self.bounds().is_under(home, &ask));
+        let weighed =
+            home.filter(|home| home.is_open() && home.health.admits() && !self.bounds().is_under(home, &ask));
         let detour = weighed.map(|home| {
             let (prefill, wait) = self.price(&ask, facts, home);
             DetourPrice { prefill, wait }

@@ -172,7 +172,7 @@ impl Dispatcher {
     ) -> Option<(ReplicaId, Route)> {
         let bounds = self.bounds();
         let home = found.and_then(|found| self.replicas.get(found.home));
-        let home = home.filter(|home| home.is_open() && ask.may_try(home.id));
+        let home = home.filter(|home| home.is_open() && home.health.admits() && ask.may_try(home.id));
         let Some(home) = home else {
             let route = match (found, &facts.identity) {
                 // Suspected, or tried in vain: it may be well in a moment.

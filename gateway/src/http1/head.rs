@@ -1,0 +1,283 @@
+//! Heads of requests and of answers, from bytes.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use memchr::memmem;
+use thiserror::Error;
+
+use super::body::Left;
+
+/// Largest head, in bytes.
+pub const HEAD_MAX: usize = 512 << 10;
+/// Most headers in one.
+const HEADERS_MAX: usize = 100;
+/// Room in the map for headers that are added on the way.
+const MORE: usize = 6;
+/// Longest target of a request, in bytes: what [`Uri`] can hold.
+const TARGET_MAX: usize = 65_534;
+
+/// Why bytes are no head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum BadHead {
+    /// It is not HTTP/1.1.
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// It is longer than [`HEAD_MAX`] or has over 100 headers.
+    #[error("the head is too large")]
+    TooLarge,
+    /// Its target is over 65,534 bytes.
+    #[error("the URL is too long")]
+    TargetTooLong,
+}
+
+impl From<httparse::Error> for BadHead {
+    fn from(error: httparse::Error) -> Self {
+        match error {
+            httparse::Error::TooManyHeaders => Self::TooLarge,
+            httparse::Error::HeaderName => Self::Malformed("a header has no valid name"),
+            httparse::Error::HeaderValue => Self::Malformed("a header has no valid value"),
+            httparse::Error::NewLine => Self::Malformed("a line has no valid end"),
+            httparse::Error::Status => Self::Malformed("the status is no number"),
+            httparse::Error::Token => Self::Malformed("the first line is not one of HTTP"),
+            httparse::Error::Version => Self::Malformed("the version is not HTTP/1.1"),
+        }
+    }
+}
+
+/// A head, and what it says of the bytes behind it.
+#[derive(Debug)]
+pub struct Head<T> {
+    /// The request or the answer.
+    pub message: T,
+    /// Its body.
+    pub body: Left,
+    /// Whether the connection may carry another message after this one.
+    pub keeps: bool,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub expects: bool,
+}
+
+type Slots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
+
+/// The head of a request at the start of `bytes`, which it is taken from; `None` while it is not whole. `seen` bytes were
+/// there at the last call.
+///
+/// # Errors
+/// See [`BadHead`].
+pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<()>>>, BadHead> {
+    if !may_be_whole(bytes, seen)? {
+        return Ok(None);
+    }
+    let mut slots: Slots<'_> = [MaybeUninit::uninit(); HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut []);
+    let httparse::Status::Complete(length) = parsed.parse_with_uninit_headers(bytes, &mut slots)? else {
+        return Ok(None);
+    };
+    let target = parsed.path.unwrap_or_default();
+    if target.len() > TARGET_MAX {
+        return Err(BadHead::TargetTooLong);
+    }
+    let method = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes())
+        .map_err(|_| BadHead::Malformed("the method is no word"))?;
+    let version = version(parsed.version);
+    let at = offset(bytes, target.as_bytes());
+    let whole = Whole::new(bytes, length);
+    let uri = Uri::from_maybe_shared(whole.slice(at, target.len()))
+        .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
+    let (headers, marks) = whole.headers(bytes, parsed.headers)?;
+    bytes.advance(length);
+
+    let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
+    let mut message = Request::new(());
+    let expects = marks.expect
+        && version == Version::HTTP_11
+        && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
+    (*message.method_mut(), *message.uri_mut()) = (method, uri);
+    (*message.version_mut(), *message.headers_mut()) = (version, headers);
+    Ok(Some(Head { message, body, keeps, expects }))
+}
+
+/// The head of the answer to a request that may have a body, at the start of `bytes`, which it is taken from together
+/// with the interim answers before it; `None` while it is not whole.
+///
+/// # Errors
+/// See [`BadHead`].
+pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Response<()>>>, BadHead> {
+    let mut seen = seen;
+    loop {
+        if !may_be_whole(bytes, std::mem::take(&mut seen))? {
+            return Ok(None);
+        }
+        let mut slots: Slots<'_> = [MaybeUninit::uninit(); HEADERS_MAX];
+        let mut parsed = httparse::Response::new(&mut []);
+        let config = httparse::ParserConfig::default();
+        let httparse::Status::Complete(length) =
+            config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots)?
+        else {
+            return Ok(None);
+        };
+        let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
+        let status = status.ok_or(BadHead::Malformed("the status is no number"))?;
+        if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+            bytes.advance(length);
+            continue;
+        }
+        let version = version(parsed.version);
+        let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
+        bytes.advance(length);
+        let body = response_body(&headers, status, version)?;
+        // Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer
+        // coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
+        let doubtful = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+        let switches = status == StatusCode::SWITCHING_PROTOCOLS;
+        let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
+        let mut message = Response::new(());
+        *message.status_mut() = status;
+        (*message.version_mut(), *message.headers_mut()) = (version, headers);
+        return Ok(Some(Head { message, body, keeps, expects: false }));
+    }
+}
+
+/// Whether the end of a head can be in `bytes`, of which `seen` were looked at before. Keeps a head that comes byte by
+/// byte from being parsed as often.
+fn may_be_whole(bytes: &[u8], seen: usize) -> Result<bool, BadHead> {
+    let new = bytes.get(seen.saturating_sub(3)..).unwrap_or_default();
+    let whole = match seen {
+        0 => !bytes.is_empty(),
+        _ => memmem::find(new, b"\n\r\n").is_some() || memmem::find(new, b"\n\n").is_some(),
+    };
+    if !whole && bytes.len() > HEAD_MAX {
+        return Err(BadHead::TooLarge);
+    }
+    Ok(whole)
+}
+
+fn version(minor: Option<u8>) -> Version {
+    if minor == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 }
+}
+
+/// Where `part` begins in `bytes`, of which it is a part.
+fn offset(bytes: &[u8], part: &[u8]) -> usize {
+    (part.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize)
+}
+
+/// Which headers are there that say something of the message; saves looking for each.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    connection: bool,
+    expect: bool,
+    framing: bool,
+}
+
+/// A head in memory of its own, of which the values of the headers are pieces.
+struct Whole(Bytes);
+
+impl Whole {
+    fn new(bytes: &[u8], length: usize) -> Self {
+        Self(Bytes::copy_from_slice(bytes.get(..length).unwrap_or_default()))
+    }
+
+    fn slice(&self, at: usize, length: usize) -> Bytes {
+        let at = at.min(self.0.len());
+        self.0.slice(at..(at + length).min(self.0.len()))
+    }
+
+    /// `parsed` as a map; they are parts of `bytes`, whose start this is a copy of.
+    fn headers(&self, bytes: &[u8], parsed: &[httparse::Header<'_>]) -> Result<(HeaderMap, Marks), BadHead> {
+        let mut marks = Marks::default();
+        let mut headers = HeaderMap::with_capacity(parsed.len() + MORE);
+        for header in parsed {
+            let name = HeaderName::from_bytes(header.name.as_bytes())
+                .map_err(|_| BadHead::Malformed("a header has no valid name"))?;
+            let value = self.slice(offset(bytes, header.value), header.value.len());
+            let value = HeaderValue::from_maybe_shared(value)
+                .map_err(|_| BadHead::Malformed("a header has no valid value"))?;
+            match name {
+                CONNECTION => marks.connection = true,
+                EXPECT => marks.expect = true,
+                CONTENT_LENGTH | TRANSFER_ENCODING => marks.framing = true,
+                _ => {}
+            }
+            headers.try_append(name, value).map_err(|_| BadHead::TooLarge)?;
+        }
+        Ok((headers, marks))
+    }
+}
+
+/// Whether the connection may be used again, as far as `connection` says.
+fn keeps(headers: &HeaderMap, version: Version) -> bool {
+    let mut keep_alive = false;
+    for value in headers.get_all(CONNECTION) {
+        for word in value.as_bytes().split(|byte| *byte == b',') {
+            let word = word.trim_ascii();
+            if word.eq_ignore_ascii_case(b"close") {
+                return false;
+            }
+            keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+    version == Version::HTTP_11 || keep_alive
+}
+
+/// The body of a request (RFC 9112, 6.3). One that has both a length and chunks is chunked; whether it is answered with
+/// anything but 400 is not decided here.
+fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> {
+    match last_coding(headers) {
+        Some(_) if version != Version::HTTP_11 => {
+            Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
+        }
+        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
+        Some(_) => Err(BadHead::Malformed("the only transfer-encoding that is understood is `chunked`")),
+        None => Ok(length(headers, false)?.map_or(Left::NONE, Left::Length)),
+    }
+}
+
+/// The body of the answer to a request that is neither HEAD nor CONNECT (RFC 9112, 6.3).
+fn response_body(headers: &HeaderMap, status: StatusCode, version: Version) -> Result<Left, BadHead> {
+    if status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Ok(Left::NONE);
+    }
+    match last_coding(headers) {
+        Some(_) if version != Version::HTTP_11 => {
+            Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
+        }
+        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
+        Some(_) => Ok(Left::Close),
+        None => Ok(length(headers, true)?.map_or(Left::Close, Left::Length)),
+    }
+}
+
+/// The last transfer coding, which says how the body ends.
+fn last_coding(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get_all(TRANSFER_ENCODING).iter().next_back()?;
+    value.as_bytes().rsplit(|byte| *byte == b',').next().map(<[u8]>::trim_ascii)
+}
+
+/// The length that is told, by however many headers, and in lists where those are allowed: all must agree.
+fn length(headers: &HeaderMap, lists: bool) -> Result<Option<u64>, BadHead> {
+    const BAD: BadHead = BadHead::Malformed("the content-length is no number, or they differ");
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH) {
+        for digits in value.as_bytes().split(|byte| lists && *byte == b',') {
+            let told = number(digits.trim_ascii()).ok_or(BAD)?;
+            if length.is_some_and(|length| length != told) {
+                return Err(BAD);
+            }
+            length = Some(told);
+        }
+    }
+    Ok(length)
+}
+
+/// A number of decimal digits alone: no sign, no space.
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |number: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
+}

@@ -1,0 +1,216 @@
+//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave as soon as they are there
+//! (C-011), together where they are there at the same moment.
+//!
+//! Holds what the client has not taken yet, within bounds, and asks for no more of the answer beyond them. Makes no
+//! answer by itself.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::Body;
+use tokio::io::AsyncWrite;
+
+use super::client::ClientStream;
+use crate::http1::write::{self, Framing};
+use crate::layer::body::ResponseBody;
+
+/// A piece up to this size is copied behind what waits before it.
+const COPIED: usize = 16 << 10;
+/// With so many bytes that wait, the body is not asked for more.
+const ENOUGH: usize = 32 << 10;
+
+thread_local! {
+    /// Memory for the bytes that wait, in turns: those that wait for their client keep it.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All of it was sent.
+    Whole,
+    /// It broke off, or the client left.
+    Cut,
+}
+
+/// See the module.
+pub(super) struct Reply {
+    waiting: Waiting,
+    framing: Framing,
+    /// Bytes of the body to come, where its length was told.
+    left: u64,
+    /// `None` once it has ended.
+    body: Option<ResponseBody>,
+    cut: bool,
+}
+
+impl Reply {
+    /// `head` writes the head. A `body` of `None` is not sent, whatever the head says of it.
+    pub(super) fn new(head: impl FnOnce(&mut Vec<u8>), framing: Framing, body: Option<ResponseBody>) -> Self {
+        let mut waiting = Waiting::default();
+        head(waiting.small());
+        let left = if let Framing::Length(length) = framing { length } else { 0 };
+        Self { waiting, framing, left, body, cut: false }
+    }
+
+    /// Sends what there is, until all is sent.
+    pub(super) fn poll(&mut self, stream: &mut ClientStream, cx: &mut Context<'_>) -> Poll<Sent> {
+        loop {
+            let pending = self.gather(cx);
+            if ready!(self.waiting.poll(stream, cx)).is_err() {
+                return Poll::Ready(Sent::Cut);
+            }
+            if self.body.is_none() {
+                return Poll::Ready(if self.cut { Sent::Cut } else { Sent::Whole });
+            }
+            if pending {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes what the body has, up to a bound; whether it has nothing at present.
+    fn gather(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.waiting.has_room()
+            && let Some(body) = &mut self.body
+        {
+            match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Pending => return true,
+                Poll::Ready(Some(Ok(frame))) => {
+                    let over = body.is_end_stream();
+                    if let Ok(data) = frame.into_data() {
+                        self.push(data);
+                    }
+                    if over {
+                        self.end();
+                    }
+                }
+                Poll::Ready(Some(Err(_))) => (self.body, self.cut) = (None, true),
+                Poll::Ready(None) => self.end(),
+            }
+        }
+        false
+    }
+
+    fn push(&mut self, mut data: Bytes) {
+        match self.framing {
+            // A chunk of nothing would be the last.
+            Framing::Chunked if !data.is_empty() => self.waiting.push_chunk(data),
+            Framing::Length(_) => {
+                data.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+                self.left -= data.len() as u64;
+                self.waiting.push(data);
+            }
+            Framing::Close => self.waiting.push(data),
+            Framing::Chunked | Framing::None => {}
+        }
+    }
+
+    fn end(&mut self) {
+        self.body = None;
+        match self.framing {
+            Framing::Chunked => self.waiting.push_end(),
+            Framing::Length(_) => self.cut = self.left > 0,
+            Framing::Close | Framing::None => {}
+        }
+    }
+}
+
+/// Bytes that wait for the client, in this order.
+#[derive(Default)]
+struct Waiting {
+    small: Vec<u8>,
+    /// Bytes of `small` that were sent.
+    sent: usize,
+    large: Bytes,
+    tail: &'static [u8],
+}
+
+impl Waiting {
+    fn small(&mut self) -> &mut Vec<u8> {
+        if self.small.capacity() == 0 {
+            self.small = SPARE.take();
+        }
+        &mut self.small
+    }
+
+    fn has_room(&self) -> bool {
+        self.large.is_empty() && self.tail.is_empty() && self.small.len() < ENOUGH
+    }
+
+    fn push(&mut self, data: Bytes) {
+        if data.len() <= COPIED {
+            self.small().extend_from_slice(&data);
+        } else {
+            self.large = data;
+        }
+    }
+
+    fn push_chunk(&mut self, data: Bytes) {
+        if data.len() <= COPIED {
+            write::chunk(self.small(), &data);
+        } else {
+            write::chunk_size(self.small(), data.len());
+            (self.large, self.tail) = (data, b"\r\n");
+        }
+    }
+
+    fn push_end(&mut self) {
+        if self.large.is_empty() && self.tail.is_empty() {
+            self.small().extend_from_slice(b"0\r\n\r\n");
+        } else {
+            self.tail = b"\r\n0\r\n\r\n";
+        }
+    }
+
+    fn poll(&mut self, stream: &mut ClientStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let small = self.small.get(self.sent..).unwrap_or_default();
+            if small.is_empty() && self.large.is_empty() && self.tail.is_empty() {
+                break;
+            }
+            let mut stream = Pin::new(&mut *stream);
+            let written = if self.large.is_empty() && self.tail.is_empty() {
+                ready!(stream.as_mut().poll_write(cx, small))?
+            } else {
+                let slices = [IoSlice::new(small), IoSlice::new(&self.large), IoSlice::new(self.tail)];
+                ready!(stream.as_mut().poll_write_vectored(cx, &slices))?
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(written);
+        }
+        // One that waits for its replica holds no memory.
+        self.sent = 0;
+        if self.small.capacity() > 0 {
+            self.small.clear();
+            if self.small.capacity() <= 2 * ENOUGH {
+                SPARE.set(std::mem::take(&mut self.small));
+            } else {
+                self.small = Vec::new();
+            }
+        }
+        Pin::new(stream).poll_flush(cx)
+    }
+
+    fn advance(&mut self, written: usize) {
+        let of_small = written.min(self.small.len() - self.sent);
+        self.sent += of_small;
+        let of_large = (written - of_small).min(self.large.len());
+        self.large.advance(of_large);
+        self.tail = self.tail.get(written - of_small - of_large..).unwrap_or_default();
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if (1..=2 * ENOUGH).contains(&self.small.capacity()) {
+            self.small.clear();
+            SPARE.set(std::mem::take(&mut self.small));
+        }
+    }
+}

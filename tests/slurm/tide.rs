@@ -68,7 +68,10 @@ async fn a5_c2_from_zero_through_a_burst_and_a_plateau_to_zero() {
     let decisions = status["deployments"][0]["decisions"].as_array().expect("decisions").clone();
     let reasons: BTreeSet<&str> = decisions.iter().filter_map(|one| one["reason"].as_str()).collect();
     assert!(reasons.contains("from_zero") && reasons.contains("idle"), "{reasons:?}");
-    assert_eq!(fleet.gateway.metrics().await.total(metric::REQUESTS, &[("status", "200")]), 60.0);
+    assert_eq!(
+        fleet.gateway.metrics().await.total(metric::REQUESTS, &[("deployment", "chat"), ("status", "200")]),
+        60.0
+    );
     assert_eq!(
         fleet.gateway.metrics().await.total(metric::REQUESTS, &[("deployment", "chat")]),
         60.0,

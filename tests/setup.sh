@@ -43,6 +43,7 @@ install_system_packages() {
   command -v npm >/dev/null || wanted+=(nodejs npm)
   command -v ip >/dev/null || wanted+=(iproute2)
   command -v unshare >/dev/null || wanted+=(util-linux)
+  command -v dockerd >/dev/null || wanted+=(docker.io)
   has_slurm || wanted+=(slurm-wlm slurmrestd munge slurm-wlm-jwt-plugin)
   nginx_binary >/dev/null || wanted+=(nginx-light)
   [ ${#wanted[@]} -eq 0 ] && return
@@ -50,6 +51,8 @@ install_system_packages() {
   echo "tests/setup.sh: installing ${wanted[*]}"
   export DEBIAN_FRONTEND=noninteractive
   quietly apt-get update && quietly apt-get install -y --no-install-recommends "${wanted[@]}" || true
+  # From Debian 13 on, Docker's command line is a package of its own.
+  command -v docker >/dev/null || quietly apt-get install -y --no-install-recommends docker-cli || true
 }
 
 # The stamp is a copy of what was asked for: a client is set up once, and again when that changes.
@@ -96,6 +99,7 @@ node_client
 nginx_binary >/dev/null || missing+=("nginx, for streams behind another proxy (Debian: apt install nginx-light)")
 command -v ip >/dev/null && command -v unshare >/dev/null || missing+=("ip and unshare, for NVIDIA's mocker of engines")
 
+command -v dockerd >/dev/null && command -v docker >/dev/null || missing+=("dockerd and docker, for containers (Debian: apt install docker.io)")
 has_slurm || missing+=("Slurm (Debian: apt install slurm-wlm slurmrestd munge slurm-wlm-jwt-plugin)")
 
 if [ ${#missing[@]} -gt 0 ]; then

@@ -12,7 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
-use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
+use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
+use tidegate_scaler::house::House;
 use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
 use tidegate_shared::id::{DeploymentName, replica_name};
@@ -138,9 +139,10 @@ impl App {
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = provide::state_dir(&config).await?;
         let jobs = provide::named(&config, |source| matches!(source, Source::Slurm(_)));
+        let house = House::new(config.budget);
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref(), &jobs).await?;
+                deploy(settings, clock, config.limits.connect, state.as_ref(), &jobs, &house).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -272,6 +274,7 @@ async fn deploy(
     connect: Duration,
     state: Option<&Arc<StateDir>>,
     jobs: &[DeploymentName],
+    house: &House,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let sizing = &settings.sizing;
     let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
@@ -283,7 +286,11 @@ async fn deploy(
     let (provider, start_limit) = provide::provider(settings, state, jobs).await?;
     let name = settings.name.clone();
     let control = match start_limit {
-        Some(limit) => Control::new(name, fleet, provider, settings.sizing.clone(), limit),
+        Some(start_limit) => {
+            let (sizing, base_fee) = (settings.sizing.clone(), settings.base_fee);
+            let terms = Terms { sizing, base_fee, start_limit };
+            Control::new(name, fleet, provider, house.clone(), terms)
+        }
         None => Control::fixed(name, fleet, provider),
     };
     let meter = DeploymentMeter::new(settings.name.as_str());

@@ -12,6 +12,7 @@ use tidegate_shared::time::Instant;
 use tokio::sync::Notify;
 
 use crate::config::BaseUrl;
+use crate::openai::Operation;
 use crate::probe::Look;
 use crate::probe::dialect::Dialect;
 use crate::telemetry::meter::{self, Counter};
@@ -27,6 +28,8 @@ pub struct Endpoint {
     url: String,
     host: HeaderValue,
     prefix: String,
+    /// Request targets without a query, by operation, made once.
+    targets: [OnceLock<Option<Uri>>; Operation::ALL.len()],
     site: Site,
     /// When its last byte of any answer came, in microseconds; 0: never.
     last_byte: AtomicU64,
@@ -75,6 +78,7 @@ impl Endpoint {
             url: base.to_string(),
             host,
             prefix: base.prefix().to_owned(),
+            targets: [const { OnceLock::new() }; Operation::ALL.len()],
             site,
             last_byte: AtomicU64::new(0),
             trouble: Mutex::new(None),
@@ -123,14 +127,15 @@ impl Endpoint {
         &self.prefix
     }
 
-    /// The request target for the API's `path`, after the replica's own prefix, and the client's raw query, untouched
+    /// The request target for an `operation`, after the replica's own prefix, and the client's raw query, untouched
     /// (C-142). `None` when that is longer than a request target may be, 65,534 bytes.
-    pub fn target(&self, path: &str, query: Option<&str>) -> Option<Uri> {
-        let target = match query {
-            Some(query) => format!("{}{path}?{query}", self.prefix()),
-            None => format!("{}{path}", self.prefix()),
-        };
-        target.parse().ok()
+    pub fn target(&self, operation: Operation, query: Option<&str>) -> Option<Uri> {
+        let (prefix, path) = (self.prefix(), operation.path());
+        match (query, self.targets.get(operation as usize)) {
+            (None, Some(made)) => made.get_or_init(|| format!("{prefix}{path}").parse().ok()).clone(),
+            (None, None) => format!("{prefix}{path}").parse().ok(),
+            (Some(query), _) => format!("{prefix}{path}?{query}").parse().ok(),
+        }
     }
 
     /// Bytes of an answer came.

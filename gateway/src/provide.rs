@@ -2,15 +2,17 @@
 //!
 //! Ends what an earlier run left of deployments that are gone. Starts no replica: the control loop does.
 
+use std::io;
 use std::sync::Arc;
 
 use tidegate_scaler::provider::Provider;
+use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
+use tidegate_scaler::provider::exec::ExecProvider;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
 use tidegate_scaler::provider::slurm::SlurmProvider;
 use tidegate_scaler::provider::state::StateDir;
 use tidegate_shared::id::DeploymentName;
-use tidegate_shared::offer::Price;
 use tidegate_shared::time::Duration;
 
 use crate::app::AppError;
@@ -22,15 +24,32 @@ pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, 
         return Ok(None);
     }
     let state = StateDir::open(&config.state_dir)?;
-    let names = named(config, |source| matches!(source, Source::Process(_)));
-    let ended = process::clean_up(&state, &names).await.map_err(|error| AppError::System {
+    let cleaned = clean_up(config, &state).await;
+    cleaned.map_err(|error| AppError::System {
         what: "cannot clean up after an earlier run",
         error: error.to_string(),
     })?;
-    for replica in ended {
-        tracing::info!("{replica} is ended: its deployment is gone from the configuration");
-    }
     Ok(Some(state))
+}
+
+async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {
+    let processes = named(config, |source| matches!(source, Source::Process(_)));
+    let containers: Vec<_> = config.deployments.iter().filter_map(containers).collect();
+    for replica in process::clean_up(state, &processes).await? {
+        tracing::info!("{replica} is ended: its deployment has no processes any more");
+    }
+    for deployment in docker::clean_up(state, &containers).await? {
+        tracing::info!("the containers of {deployment} are ended: it has none there any more");
+    }
+    Ok(())
+}
+
+/// A deployment of containers, and its daemon.
+fn containers(deployment: &Deployment) -> Option<(DeploymentName, DockerHost)> {
+    match &deployment.source {
+        Source::Docker(spec) => Some((deployment.name.clone(), spec.host.clone())),
+        Source::Process(_) | Source::Exec(_) | Source::Slurm(_) | Source::Static(_) => None,
+    }
 }
 
 /// The names of the deployments of one kind.
@@ -40,7 +59,7 @@ pub(crate) fn named(config: &Config, kind: impl Fn(&Source) -> bool) -> Vec<Depl
 }
 
 /// The provider of a deployment, with what it left at an earlier run, and how long a start may take; no such limit
-/// where nothing is started. `jobs` are all deployments on Slurm.
+/// where nothing is started. `jobs` are all deployments on Slurm: their providers end the jobs of those that are gone.
 pub(crate) async fn provider(
     settings: &Deployment,
     state: Option<&Arc<StateDir>>,
@@ -54,6 +73,12 @@ pub(crate) async fn provider(
         Source::Process(process) => {
             let provider = ProcessProvider::new(spec(settings, process), state()?).await?;
             (Arc::new(provider), Some(process.start_limit))
+        }
+        Source::Docker(spec) => {
+            (Arc::new(DockerProvider::new((**spec).clone(), state()?)?), Some(spec.start_limit))
+        }
+        Source::Exec(spec) => {
+            (Arc::new(ExecProvider::new((**spec).clone(), state()?)?), Some(spec.start_limit))
         }
         Source::Slurm(spec) => {
             (Arc::new(SlurmProvider::new((**spec).clone(), state()?, jobs)?), Some(spec.start_limit))
@@ -72,6 +97,6 @@ fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
         env: process.env.clone(),
         dir: Some(process.dir.clone()),
         capacity: process.capacity,
-        price: Price::FREE,
+        price: process.price,
     }
 }

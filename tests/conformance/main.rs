@@ -12,6 +12,8 @@ mod explain;
 #[cfg(test)]
 mod front;
 #[cfg(test)]
+mod growth;
+#[cfg(test)]
 mod health;
 #[cfg(test)]
 mod http;
@@ -19,6 +21,10 @@ mod http;
 mod keepalive;
 #[cfg(test)]
 mod leaving;
+#[cfg(test)]
+mod policy;
+#[cfg(test)]
+mod priority;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]

@@ -17,12 +17,30 @@ fn long(text: &str, tokens: u32) -> Value {
            "messages": [{"role": "user", "content": text}]})
 }
 
+/// Waits until the third replica says what it waits for, and so does the decision; the deployment's status.
+async fn third_waits(fleet: &Fleet) -> Value {
+    eventually("the third waits and says for what", async || {
+        let status = fleet.gateway.status().await["deployments"][0].clone();
+        let told = status["replicas"].as_array().cloned().unwrap_or_default();
+        let why = told.iter().filter_map(|replica| replica["why"].as_str());
+        let no_room = why.filter(|why| why.contains("no capacity: Slurm says Resources")).count();
+        let decided = status["decision"]["reason"] == "no_capacity";
+        if no_room == 1 && decided { Ok(status) } else { Err(format!("{status}\n{}", fleet.gateway.log())) }
+    })
+    .await
+}
+
 /// Must show 3, with jobs: nothing, a burst that wants more than the cluster has, a plateau, idle. No request fails, no
 /// job stays, and what blocks growth is said.
 #[tokio::test]
 async fn a5_c2_from_zero_through_a_burst_and_a_plateau_to_zero() {
     let fleet = Fleet::launch(|deployment| {
-        deployment.set("max", 3).set("target_concurrency", 4).set("window", "3s").set("queue.headroom", "5m")
+        deployment
+            .set("max", 3)
+            .set("rule", "concurrency")
+            .set("target_concurrency", 4)
+            .set("window", "3s")
+            .set("queue.headroom", "5m")
     });
     let Some(fleet) = fleet.await else { return };
     assert_eq!(fleet.cluster.jobs(), Vec::<String>::new(), "nothing at first");
@@ -41,14 +59,7 @@ async fn a5_c2_from_zero_through_a_burst_and_a_plateau_to_zero() {
     // The burst: twelve at once need three replicas, and there are two GPUs.
     (0..12).for_each(|number| send(number, 1500, &mut requests));
     fleet.gateway.ready_replicas(2).await;
-    let waits = eventually("the third waits and says for what", async || {
-        let status = fleet.gateway.status().await;
-        let told = status["deployments"][0]["replicas"].as_array().cloned().unwrap_or_default();
-        let why = told.iter().filter_map(|replica| replica["why"].as_str());
-        let no_room = why.filter(|why| why.contains("no capacity: Slurm says Resources")).count();
-        if no_room == 1 { Ok(status) } else { Err(format!("{status}\n{}", fleet.gateway.log())) }
-    });
-    assert_eq!(waits.await["deployments"][0]["provider"], "slurm");
+    assert_eq!(third_waits(&fleet).await["provider"], "slurm");
     // The plateau: whoever is answered asks again.
     let (mut seen, mut asked) = (BTreeSet::new(), 12);
     while let Some(done) = patiently("an answer", requests.join_next()).await {

@@ -2,7 +2,8 @@
 //! begin with.
 //!
 //! Each fault is one line that editors and grep understand: `file:line: path = value: rule`. On a terminal the line
-//! of the file follows, with the place marked. Starts nothing and opens no port.
+//! of the file follows, with the place marked. Starts nothing and opens no port. A program that is missing on this
+//! machine is a warning only: the file is good, and may be meant for another machine.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,8 +13,8 @@ use tidegate_shared::problem::Problem;
 
 use crate::config::{Config, ConfigError, Deployment, Source};
 
-use super::CliError;
 use super::style::{Style, Tint, clean};
+use super::{CliError, programs};
 
 /// Checks the file at `path`.
 pub(super) fn run(path: &Path) -> Result<(), CliError> {
@@ -22,7 +23,17 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
     let style = Style::of(&stdout);
     let mut out = stdout.lock();
     match Config::load(path) {
-        Ok(config) => writeln!(out, "{}", summary(path, &config))?,
+        Ok(config) => {
+            writeln!(out, "{}", summary(path, &config))?;
+            for warning in programs::missing(&config) {
+                writeln!(
+                    out,
+                    "{}: {}: {warning}",
+                    clean(&path.display().to_string()),
+                    style.paint(Tint::Yellow, "warning")
+                )?;
+            }
+        }
         Err(error) => {
             out.write_all(faults(&error, style).as_bytes())?;
             out.flush()?;
@@ -135,7 +146,8 @@ fn deployment(deployment: &Deployment) -> String {
                 Mode::Active => "active",
             };
             let most = replicas_word(sizing.max as usize);
-            format!("{name} ({}, {mode}, {} to {most})", source.kind(), sizing.min)
+            let cost = sizing.worst_case().map(|cost| format!(", {cost} at most")).unwrap_or_default();
+            format!("{name} ({}, {mode}, {} to {most}{cost})", source.kind(), sizing.min)
         }
     }
 }
@@ -159,8 +171,8 @@ mod tests {
     fn a_pipe_gets_one_line_for_each_fault() {
         let expected = "\
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
-t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
-t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
+t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
+t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replicas (their URLs)
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 ";
         assert_eq!(faults(&error(FAULTY), Style::PLAIN), expected);
@@ -172,10 +184,10 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
   1 | listen = 8080
     |          ^^^^
-t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
   2 | colour = \"\\u0041\"
     | ^^^^^^
-t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
+t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replicas (their URLs)
   3 | [[deployment]]
     |   ^^^^^^^^^^
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
@@ -207,10 +219,11 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
     fn a_good_file_is_summed_up_in_one_line() {
         let text = "[[deployment]]\nname = \"chat\"\nprocess = { command = [\"e\", \"{port}\"] }\n\
             [[deployment]]\nname = \"held\"\nmin = 1\nautoscale = false\nprocess = { command = [\"e\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"dear\"\nprice_cap = 2.5\nprocess = { command = [\"e\", \"{port}\"] }\n\
             [[deployment]]\nname = \"embed\"\nreplica = [{ url = \"http://a\" }, { url = \"http://b\" }]\n";
         let config = Config::parse(text, Path::new("t.toml")).expect("good");
         let expected = "t.toml is fine: would serve chat (process, flex, 0 to 4 replicas), \
-            held (process, held at 1 replica), embed (static, 2 replicas) on 127.0.0.1:8080";
+            held (process, held at 1 replica), dear (process, flex, 0 to 4 replicas, $10.00/h at most), embed (static, 2 replicas) on 127.0.0.1:8080";
         assert_eq!(summary(Path::new("t.toml"), &config), expected);
     }
 }

@@ -37,7 +37,7 @@ fn each_line_of_the_example_is_a_default() {
         assert_eq!(parse(&without.join("\n")), whole, "without: {line}");
         tried += 1;
     }
-    assert_eq!(tried, 36);
+    assert_eq!(tried, 40);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn what_is_commented_out_of_the_example_is_good_too() {
     let config = Config::parse(&uncommented(), &folder.path().join("tidegate.toml"));
     let config = config.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.state_dir, folder.path().join("state"));
-    assert_eq!(config.deployments.len(), 3);
+    assert_eq!(config.deployments.len(), 5);
 }
 
 #[test]
@@ -61,10 +61,13 @@ fn the_example_holds_every_setting() {
         "",
         "[limits]",
         "[log]",
+        "[budget]",
         "[[deployment]]",
         "[deployment.queue]",
         "[deployment.conversations]",
         "[deployment.process]",
+        "[deployment.docker]",
+        "[deployment.exec]",
         "[deployment.tls]",
         "[[deployment.replica]]",
         "[deployment.slurm]",

@@ -8,14 +8,13 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tidegate_scaler::control;
 use tidegate_scaler::provider::rest::Site;
 use tidegate_scaler::provider::slurm::{SlurmAccess, SlurmOffer, SlurmSpec};
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::offer::Price;
 use toml::de::DeValue;
 
-use super::deployment::{DAY, SECOND, TEBI, capacity};
+use super::deployment::{DAY, SECOND, TEBI, capacity, price, start_limit};
 use super::reader::{Found, Table};
 use super::value::{self, Parsed};
 
@@ -27,8 +26,6 @@ const USUAL_DIR: &str = "/tmp";
 const USUAL_OFFER: &str = "default";
 /// Most offers of a deployment.
 const MOST_OFFERS: usize = 32;
-/// Most dollars that a replica may cost in an hour.
-const MOST_DOLLARS: u64 = 1_000_000;
 
 /// Fields of a job that have settings of their own, or that Tidegate needs for itself.
 const OWN_FIELDS: [&str; 14] = [
@@ -62,7 +59,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
     let minutes = minutes.and_then(|found| u32::try_from(found.value.as_secs().div_ceil(60)).ok());
     let (account, qos) = (text(&mut table, "account"), text(&mut table, "qos"));
     let offers = offers(&mut table);
-    let start_limit = table.or("start_limit", control::START_LIMIT, value::duration(SECOND..=DAY));
+    let start_limit = start_limit(&mut table);
     let faults = table.faults();
     table.finish();
     let command = command?;
@@ -121,7 +118,7 @@ fn offers(table: &mut Table<'_, '_>) -> Vec<SlurmOffer> {
         partition: text(table, "partition"),
         gres: text(table, "gres"),
         capacity: capacity(table),
-        price: Price(table.or("price", 0, dollars)),
+        price: price(table),
         memory: table.read("memory", value::size(1..=1024 * TEBI)).map(|found| found.value),
     };
     let place = table.place().missing("offer");
@@ -140,7 +137,7 @@ fn offers(table: &mut Table<'_, '_>) -> Vec<SlurmOffer> {
             partition: text(&mut inner, "partition").or_else(|| usual.partition.clone()),
             gres: text(&mut inner, "gres").or_else(|| usual.gres.clone()),
             capacity: if given { own } else { usual.capacity },
-            price: inner.read("price", dollars).map_or(usual.price, |found| Price(found.value)),
+            price: inner.read("price", value::dollars).map_or(usual.price, |found| Price(found.value)),
             memory: inner
                 .read("memory", value::size(1..=1024 * TEBI))
                 .map(|found| found.value)
@@ -221,25 +218,6 @@ fn scalar(value: &DeValue<'_>) -> Parsed<Value> {
     };
     let found = value.as_str().map(Value::from).or_else(|| value.as_bool().map(Value::from)).or_else(number);
     found.ok_or_else(|| "must be a text in quotes, a whole number, true or false".to_owned())
-}
-
-/// Dollars in millionths, exactly as they are written.
-fn dollars(value: &DeValue<'_>) -> Parsed<u64> {
-    let written = match value {
-        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
-        DeValue::Float(number) => Some(number.as_str()),
-        _ => None,
-    };
-    let micros = |text: &str| {
-        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let good = !whole.is_empty() && part.len() <= 6 && digits(whole) && digits(part);
-        let micros: u64 = good.then(|| format!("{whole}{part:0<6}").parse().ok())??;
-        (micros <= MOST_DOLLARS * 1_000_000).then_some(micros)
-    };
-    written.and_then(micros).ok_or_else(|| {
-        format!("must be an amount of dollars from 0 to {MOST_DOLLARS} with up to 6 digits after the point, such as 2.50")
-    })
 }
 
 #[cfg(test)]

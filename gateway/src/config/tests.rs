@@ -2,6 +2,10 @@
 
 use super::*;
 use proptest::prelude::*;
+use tidegate_shared::policy::PolicyName;
+
+mod scaling;
+mod sources;
 
 const PROCESS: &str = "[deployment.process]\ncommand = [\"engine\", \"{port}\"]\n";
 
@@ -52,7 +56,7 @@ url = "http://10.0.0.2:9101"
 "#;
     let expected = r#"10 faults in /etc/tidegate/tidegate.toml
   line 1: listen = "127.0.0.1:8081": must have another port than admin, which is 127.0.0.1:8081
-  line 2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+  line 2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
   line 4: limits.body = "64 megabytes": must be a size from 1 to 1TiB, such as "64MiB" or a whole number of bytes
   line 5: limits.conect: is not a setting; did you mean connect?
   line 8: deployment[0].name = "chat model": must be 1 to 128 characters in quotes, each a letter, a digit or one of . _ : / -
@@ -87,8 +91,11 @@ fn a1_q1_the_target_follows_the_task_and_the_limit_follows_the_target() {
     for (settings, target, limit) in [
         ("", 32, 40),
         ("task = \"embeddings\"", 256, 320),
-        ("task = \"image\"", 2, 3),
-        ("task = \"video\"", 1, 2),
+        ("task = \"image\"", 4, 5),
+        ("task = \"video\"", 2, 3),
+        ("task = \"image\"\nrule = \"concurrency\"", 2, 3),
+        ("task = \"video\"\nrule = \"concurrency\"", 1, 2),
+        ("task = \"video\"\nrule = \"jobs\"", 2, 3),
         ("task = \"video\"\ntarget_concurrency = 8", 8, 10),
         ("target_concurrency = 3", 3, 4),
         ("target_concurrency = 3\nconcurrency_limit = 3", 3, 3),
@@ -145,65 +152,6 @@ fn a5_a6_c1_floor_and_ceiling_must_fit() {
 }
 
 #[test]
-fn a_static_fleet_is_fixed() {
-    let text = "[[deployment]]\nname = \"m\"\ntarget_concurrency = 8\n\
-        [[deployment.replica]]\nurl = \"http://127.0.0.1:9101/\"\n\
-        [[deployment.replica]]\nurl = \"http://127.0.0.1:9102\"\ncapacity = 2\n";
-    let deployment = parse(text).expect("good configuration").deployments.remove(0);
-    let sizing = &deployment.sizing;
-    assert_eq!((sizing.min, sizing.max, sizing.autoscale), (2, 2, false));
-    assert_eq!((sizing.target_concurrency, deployment.limits.concurrency), (8, 10));
-    let Source::Static(replicas) = &deployment.source else { panic!("{deployment:?}") };
-    let seen: Vec<_> = replicas.iter().map(|r| (r.url.to_string(), r.capacity.units())).collect();
-    assert_eq!(seen, [("http://127.0.0.1:9101".to_owned(), 1), ("http://127.0.0.1:9102".to_owned(), 2)]);
-
-    for key in [
-        "mode = \"flex\"",
-        "min = 1",
-        "max = 1",
-        "window = \"1m\"",
-        "autoscale = true",
-        "drain_limit = \"1m\"",
-    ] {
-        let text = text.replace("target_concurrency = 8", key);
-        let name = key.split(' ').next().expect("key");
-        let fault =
-            format!("line 3: deployment[0].{name}: must not be given with replicas: their number is fixed");
-        assert_eq!(faults(&text), [fault]);
-    }
-    let twice = text.replace("9102", "9101");
-    let fault = "line 7: deployment[0].replica[1].url = \"http://127.0.0.1:9101\": must not be given twice in one deployment";
-    assert_eq!(faults(&twice), [fault]);
-    let many: String = (1..=33).map(|i| format!("[[deployment.replica]]\nurl = \"http://h{i}\"\n")).collect();
-    assert_eq!(
-        faults(&format!("[[deployment]]\nname = \"m\"\n{many}")),
-        ["line 1: deployment[0].replica: must be 1 to 32 replicas, not 33"]
-    );
-}
-
-#[test]
-fn replicas_come_from_exactly_one_source() {
-    assert_eq!(
-        faults("[[deployment]]\nname = \"m\"\n"),
-        [
-            "line 1: deployment[0]: must have a process (a command to start), slurm (jobs of a cluster) or replicas (their URLs)"
-        ]
-    );
-    assert_eq!(
-        faults_of("replica = [{ url = \"http://127.0.0.1:1\" }]"),
-        ["line 1: deployment[0]: must have one of process, slurm and replica, not process and replica"]
-    );
-    assert_eq!(
-        faults("[[deployment]]\nname = \"m\"\nreplica = []\n"),
-        ["line 1: deployment[0].replica: must be 1 to 32 replicas, not 0"]
-    );
-    let none =
-        "deployment: at least one is needed: a table [[deployment]] with a name and a process or replicas";
-    assert_eq!(faults(""), [none]);
-    assert_eq!(faults("deployment = []"), [none]);
-}
-
-#[test]
 fn the_port_may_stand_in_the_command_or_in_the_environment() {
     let text = |process: &str| format!("[[deployment]]\nname = \"m\"\n[deployment.process]\n{process}\n");
     for good in
@@ -256,6 +204,18 @@ fn r1_conversation_headers_are_checked() {
 }
 
 #[test]
+fn r3_a_policy_is_one_of_five() {
+    for name in PolicyName::ALL {
+        assert_eq!(started(&format!("policy = \"{}\"", name.as_str())).limits.policy, name);
+    }
+    let rule = "must be one of \"least-load\", \"two-choices\", \"prefix\", \"round-robin\", \"random\"";
+    assert_eq!(
+        faults_of("policy = \"fastest\""),
+        [format!("line 3: deployment[0].policy = \"fastest\": {rule}")]
+    );
+}
+
+#[test]
 fn the_admin_port_is_loopback_and_its_own() {
     let with = |head: &str| format!("{head}\n[[deployment]]\nname = \"m\"\n{PROCESS}");
     assert!(parse(&with("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"")).is_ok());
@@ -302,8 +262,8 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             target_concurrency, queue, conversations, concurrency_limit, load_limit, process, slurm, replica, http2, tls, mode, min, \
-             max, window, queue_threshold, autoscale, drain_limit",
+             process, docker, exec, slurm, replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, \
+             http2, tls, mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]
     );

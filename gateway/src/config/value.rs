@@ -92,9 +92,65 @@ pub(super) fn integer(bounds: RangeInclusive<u32>) -> impl Fn(&DeValue<'_>) -> P
     }
 }
 
+/// A number with up to three decimals, in thousandths within `bounds`: `2.5` is 2500.
+pub(super) fn thousandths(bounds: RangeInclusive<u32>) -> impl Fn(&DeValue<'_>) -> Parsed<u32> {
+    move |value| {
+        let text = value.as_float().map(|number| number.as_str().to_owned());
+        let text = text.or_else(|| whole(value).map(|number| number.to_string()));
+        text.and_then(|text| exact_thousandths(&text)).filter(|number| bounds.contains(number)).ok_or_else(
+            || {
+                let show = |bound: u32| f64::from(bound) / 1000.0;
+                let (low, high) = (show(*bounds.start()), show(*bounds.end()));
+                format!("must be a number from {low} to {high} with at most three decimals")
+            },
+        )
+    }
+}
+
+/// Without floating point, so that what is written is what is meant.
+fn exact_thousandths(text: &str) -> Option<u32> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 3 {
+        return None;
+    }
+    format!("{whole}{decimals:0<3}").parse().ok()
+}
+
 fn whole(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// Most dollars that an amount may be.
+const MOST_DOLLARS: u64 = 1_000_000;
+/// Digits after the point of an amount of dollars: nothing is rounded.
+const DOLLAR_DIGITS: usize = 6;
+
+/// An amount of dollars, in millionths: `2`, `2.5`, exactly as it is written.
+pub(super) fn dollars(value: &DeValue<'_>) -> Parsed<u64> {
+    let written = match value {
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
+        DeValue::Float(number) => Some(number.as_str()),
+        _ => None,
+    };
+    let amount = written.and_then(micros).filter(|micros| *micros <= MOST_DOLLARS * 1_000_000);
+    amount.ok_or_else(|| {
+        format!(
+            "must be an amount of dollars from 0 to {MOST_DOLLARS} with up to {DOLLAR_DIGITS} digits after the point, \
+             such as 2.50"
+        )
+    })
+}
+
+fn micros(written: &str) -> Option<u64> {
+    let written = written.strip_prefix('+').unwrap_or(written);
+    let (whole, part) = written.split_once('.').unwrap_or((written, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || part.len() > DOLLAR_DIGITS || !digits(whole) || !digits(part) {
+        return None;
+    }
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(format!("{part:0<6}").parse().ok()?)
 }
 
 /// A time like `"1h 30m"` within `bounds`.
@@ -182,6 +238,24 @@ mod tests {
     }
 
     #[test]
+    fn m2_dollars_are_read_exactly() {
+        for (source, micros) in [
+            ("0", 0),
+            ("2", 2_000_000),
+            ("2.5", 2_500_000),
+            ("0.1", 100_000),
+            ("1_000.000001", 1_000_000_001),
+        ] {
+            assert_eq!(parsed(source, dollars), Ok(micros), "{source}");
+        }
+        for source in ["-1", "1e3", "inf", "nan", "0.0000001", "1000000.01", "\"2\"", "0x10", "true"] {
+            assert!(parsed(source, dollars).is_err(), "{source}");
+        }
+        let rule = "must be an amount of dollars from 0 to 1000000 with up to 6 digits after the point, such as 2.50";
+        assert_eq!(parsed("-0.5", dollars), Err(rule.to_owned()));
+    }
+
+    #[test]
     fn times_need_a_unit_and_keep_their_bounds() {
         let second = Duration::from_secs(1);
         let any = || duration(Duration::ZERO..=second * 86_400);
@@ -194,6 +268,17 @@ mod tests {
         }
         let rule = "must be a time from 0s to 1day in quotes, such as \"30s\" or \"1h 30m\"";
         assert_eq!(parsed("5", any()), Err(rule.to_owned()));
+    }
+
+    #[test]
+    fn thousandths_are_exact() {
+        for (source, number) in [("2", 2000), ("2.5", 2500), ("0.01", 10), ("1.125", 1125), ("0b11", 3000)] {
+            assert_eq!(parsed(source, thousandths(10..=1_024_000)), Ok(number), "{source}");
+        }
+        for source in ["0", "0.0001", "-1.0", "1e3", "inf", "\"2\"", "1025.0"] {
+            let rule = "must be a number from 0.01 to 1024 with at most three decimals".to_owned();
+            assert_eq!(parsed(source, thousandths(10..=1_024_000)), Err(rule), "{source}");
+        }
     }
 
     #[test]

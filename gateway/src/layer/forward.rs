@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use tidegate_gateway_core::retry::{Failure, Tries};
 use tidegate_shared::decision::Refusal;
+use tidegate_shared::time::Instant;
 
 use super::body::ResponseBody;
 use super::headers;
@@ -41,7 +42,7 @@ pub async fn forward(
 ) -> Response<ResponseBody> {
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
-    let mut tries = Tries::default();
+    let (mut tries, arrived) = (Tries::default(), core.gateway.clock.now());
     let mut admission = request.deployment.pool.arrive(&request.facts);
     loop {
         let mut held = match place(core, admission, &mut record).await {
@@ -51,7 +52,7 @@ pub async fn forward(
         if !tries.may_send_to(held.replica()) {
             return answered_for(&held, respond::error(record, &in_vain()));
         }
-        let Some(target) = held.endpoint().target(request.operation.path(), parts.uri.query()) else {
+        let Some(target) = held.endpoint().target(request.operation, parts.uri.query()) else {
             return respond::error(record, &ApiError::bad_request("the URL is too long"));
         };
         record.sent(held.endpoint().header(), held.route());
@@ -61,7 +62,8 @@ pub async fn forward(
         let first_byte = core.gateway.limits.first_byte;
         let answer = core.upstream.send(held.endpoint(), first_byte, had_it, outgoing, &mut sends).await;
         (1..sends).for_each(|_| record.sent_again());
-        let mut attempt = Attempt { core, request: &request, record: &mut record, tries: &mut tries, sends };
+        let mut attempt =
+            Attempt { core, request: &request, record: &mut record, tries: &mut tries, arrived, sends };
         let next = match &answer {
             Ok((head, _)) => attempt.answered(&mut held, head).await,
             // Boxed: rare, and large.
@@ -98,6 +100,8 @@ struct Attempt<'a> {
     request: &'a Identified,
     record: &'a mut Record,
     tries: &'a mut Tries,
+    /// When the request was admitted.
+    arrived: Instant,
     /// How often the request was sent.
     sends: usize,
 }
@@ -183,7 +187,7 @@ impl Attempt<'_> {
         if failure.costs() && !deployment.pool.may_retry() {
             return Next::Fail(ApiError::bad_replica(SPENT));
         }
-        Next::Attempt(deployment.pool.retry(facts, self.tries.tried(), self.record.arrived()))
+        Next::Attempt(deployment.pool.retry(facts, self.tries.tried(), self.arrived))
     }
 }
 
@@ -234,6 +238,10 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         Refusal::QueueFull | Refusal::QueueBytes => format!("the queue of model `{name}` is full"),
         Refusal::WouldWaitTooLong | Refusal::WaitedTooLong => {
             format!("every replica of model `{name}` is busy")
+        }
+        Refusal::PushedOut => format!("the queue of model `{name}` is full, and more urgent requests came"),
+        Refusal::WouldMissDeadline | Refusal::MissedDeadline => {
+            format!("no replica of model `{name}` is free before the deadline of the request")
         }
         Refusal::ColdStartTooLong => format!("model `{name}` did not start in time"),
         Refusal::StartFailed => {

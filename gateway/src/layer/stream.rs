@@ -58,6 +58,8 @@ pub(super) struct Exchange {
     accounted: u64,
     /// The client asked for a frame and the replica has none yet.
     asking: bool,
+    /// It was cut, which is to be told.
+    cut: Option<Cut>,
     /// How long all in all the client did not ask.
     away: Duration,
 }
@@ -102,6 +104,7 @@ impl Exchange {
             silence: None,
             accounted,
             asking: false,
+            cut: None,
             away: Duration::ZERO,
         };
         if exchange.inner.is_end_stream() {
@@ -196,22 +199,26 @@ impl Exchange {
         self.record.trouble(what);
     }
 
-    /// The replica broke off.
-    fn broke(&mut self, why: String) -> Option<Result<Frame<Bytes>, Cut>> {
+    /// The replica broke off. A cut is told a turn later, when what came before it has left: over HTTP/2 it would take that
+    /// along.
+    fn broke(&mut self, cx: &Context<'_>, why: String) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let done = matches!(&self.watch, Watch::Events(scan) if scan.done());
         let readable = matches!(&self.watch, Watch::Events(scan) if scan.at_boundary());
         if done {
             // All was said; only the end of the transfer is missing.
             self.complete();
-            return None;
+            return Poll::Ready(None);
         }
         self.blame(&why);
         self.end(Outcome::FailedMidway);
         self.inner.close();
         if readable {
-            return Some(Ok(Frame::data(ApiError::bad_replica("the replica broke off its answer").event())));
+            let event = ApiError::bad_replica("the replica broke off its answer").event();
+            return Poll::Ready(Some(Ok(Frame::data(event))));
         }
-        Some(Err(Cut(why)))
+        self.cut = Some(Cut(why));
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Whether nothing came for too long. The timer is set to the latest moment at which that can be true and looks
@@ -239,6 +246,9 @@ impl Body for Exchange {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         let this = self.get_mut();
+        if let Some(cut) = this.cut.take() {
+            return Poll::Ready(Some(Err(cut)));
+        }
         if this.is_over() {
             return Poll::Ready(None);
         }
@@ -253,9 +263,9 @@ impl Body for Exchange {
                     this.see(&data);
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(this.broke(chain(&error))),
+                Poll::Ready(Some(Err(error))) => return this.broke(cx, chain(&error)),
                 Poll::Ready(None) if this.is_torn() => {
-                    return Poll::Ready(this.broke(TORN.to_owned()));
+                    return this.broke(cx, TORN.to_owned());
                 }
                 Poll::Ready(None) => {
                     this.complete();
@@ -263,7 +273,7 @@ impl Body for Exchange {
                 }
                 Poll::Pending if this.is_silent(cx) => {
                     let why = format!("no byte within {:?}", this.between);
-                    return Poll::Ready(this.broke(why));
+                    return this.broke(cx, why);
                 }
                 Poll::Pending => {
                     this.asking = true;
@@ -274,7 +284,7 @@ impl Body for Exchange {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_over()
+        self.is_over() && self.cut.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -2,11 +2,19 @@
 //! (C-157). Knows nothing of what the fields mean.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::http1::write::{decimal, hex};
+
+/// The name of a field as it is written, from a word that needs no escape.
+macro_rules! key {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+pub(super) use key;
 
 /// An object that is being written.
 #[derive(Debug)]
@@ -16,7 +24,7 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// An object at the end of `into`.
+    /// An object at the end of `into`. The name of each of its fields is given by [`key`].
     pub fn begin(into: &'a mut Vec<u8>) -> Self {
         into.push(b'{');
         Self { into, first: true }
@@ -27,46 +35,56 @@ impl<'a> Object<'a> {
         self.into.push(b'}');
     }
 
-    /// A field with a text. `name` needs no escape, as all that are written here.
-    pub fn text(&mut self, name: &'static str, value: &str) {
-        self.name(name);
+    /// A field with a text.
+    pub fn text(&mut self, key: &'static str, value: &str) {
+        self.key(key);
         self.into.push(b'"');
         escape(self.into, value);
         self.into.push(b'"');
     }
 
     /// A field with a word that needs no escape.
-    pub fn word(&mut self, name: &'static str, value: &'static str) {
-        self.name(name);
+    pub fn word(&mut self, key: &'static str, value: &'static str) {
+        self.key(key);
         self.into.push(b'"');
         self.into.extend_from_slice(value.as_bytes());
         self.into.push(b'"');
     }
 
-    /// A field with something whose text needs no escape, as an address.
-    pub fn shown(&mut self, name: &'static str, value: &impl fmt::Display) {
-        self.name(name);
+    /// A field with an address.
+    pub fn address(&mut self, key: &'static str, value: IpAddr) {
+        self.key(key);
         self.into.push(b'"');
-        // A vector takes whatever is written.
-        let _ = write!(self.into, "{value}");
+        match value {
+            IpAddr::V4(value) => {
+                for (index, part) in value.octets().into_iter().enumerate() {
+                    if index > 0 {
+                        self.into.push(b'.');
+                    }
+                    decimal(self.into, part.into());
+                }
+            }
+            // A vector takes whatever is written.
+            IpAddr::V6(value) => drop(write!(self.into, "{value}")),
+        }
         self.into.push(b'"');
     }
 
     /// A field with a whole number.
-    pub fn number(&mut self, name: &'static str, value: u64) {
-        self.name(name);
+    pub fn number(&mut self, key: &'static str, value: u64) {
+        self.key(key);
         decimal(self.into, value);
     }
 
     /// A field that is true or false.
-    pub fn truth(&mut self, name: &'static str, value: bool) {
-        self.name(name);
+    pub fn truth(&mut self, key: &'static str, value: bool) {
+        self.key(key);
         self.into.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     /// A field with a time span in milliseconds, to the microsecond.
-    pub fn millis(&mut self, name: &'static str, value: Duration) {
-        self.name(name);
+    pub fn millis(&mut self, key: &'static str, value: Duration) {
+        self.key(key);
         let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
         decimal(self.into, micros / 1000);
         self.into.push(b'.');
@@ -74,8 +92,8 @@ impl<'a> Object<'a> {
     }
 
     /// A field with a moment of the wall clock, as RFC 3339 has it, to the millisecond.
-    pub fn moment(&mut self, name: &'static str, value: SystemTime) {
-        self.name(name);
+    pub fn moment(&mut self, key: &'static str, value: SystemTime) {
+        self.key(key);
         self.into.push(b'"');
         let since = value.duration_since(UNIX_EPOCH).unwrap_or_default();
         SECOND.with_borrow_mut(|(of, text)| {
@@ -91,10 +109,9 @@ impl<'a> Object<'a> {
         self.into.extend_from_slice(b"Z\"");
     }
 
-    fn name(&mut self, name: &'static str) {
-        self.into.extend_from_slice(if std::mem::take(&mut self.first) { b"\"" } else { b",\"" });
-        self.into.extend_from_slice(name.as_bytes());
-        self.into.extend_from_slice(b"\":");
+    fn key(&mut self, key: &'static str) {
+        let key = if std::mem::take(&mut self.first) { key.strip_prefix(',').unwrap_or(key) } else { key };
+        self.into.extend_from_slice(key.as_bytes());
     }
 }
 
@@ -139,16 +156,17 @@ mod tests {
     proptest! {
         #[test]
         fn c_157_any_text_is_one_line_of_json_that_says_the_same(
-            text in any::<String>(), number: u64, truth: bool, micros in 0_u64..1 << 50,
+            text in any::<String>(), number: u64, truth: bool, micros in 0_u64..1 << 50, address: IpAddr,
         ) {
             let text = format!("{text}\n\u{1}\"\\\u{7f}");
             let mut line = Vec::new();
             let mut object = Object::begin(&mut line);
-            object.text("text", &text);
-            object.word("word", "a");
-            object.number("number", number);
-            object.truth("truth", truth);
-            object.millis("millis", Duration::from_micros(micros));
+            object.text(key!("text"), &text);
+            object.word(key!("word"), "a");
+            object.number(key!("number"), number);
+            object.address(key!("address"), address);
+            object.truth(key!("truth"), truth);
+            object.millis(key!("millis"), Duration::from_micros(micros));
             object.end();
             prop_assert!(line.iter().all(|byte| *byte >= b' '));
             let read: Value = serde_json::from_slice(&line).expect("JSON");
@@ -156,6 +174,7 @@ mod tests {
             let millis = micros as f64 / 1000.0;
             let wanted = serde_json::json!({
                 "text": text, "word": "a", "number": number, "truth": truth, "millis": millis,
+                "address": address.to_string(),
             });
             prop_assert_eq!(read, wanted);
         }
@@ -165,7 +184,7 @@ mod tests {
             let moment = UNIX_EPOCH + Duration::from_millis(millis);
             let mut line = Vec::new();
             let mut object = Object::begin(&mut line);
-            object.moment("at", moment);
+            object.moment(key!("at"), moment);
             object.end();
             let wanted = humantime::format_rfc3339_millis(moment);
             prop_assert_eq!(String::from_utf8(line).expect("text"), format!("{{\"at\":\"{wanted}\"}}"));

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::request::{Outcome, Route};
+use tidegate_shared::request::{Outcome, Priority, Route};
 use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
-use super::json::Object;
+use super::json::{Object, key};
 use super::meter::DeploymentMeter;
 use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
@@ -34,9 +34,13 @@ pub struct Sink {
     pub nowhere: Arc<DeploymentMeter>,
 }
 
-/// See the module.
+/// See the module. Moved through every step of a request, so it is one pointer.
 #[derive(Debug)]
-pub struct Record {
+pub struct Record(Box<Facts>);
+
+/// What a [`Record`] knows.
+#[derive(Debug)]
+struct Facts {
     sink: Arc<Sink>,
     meter: Arc<DeploymentMeter>,
     arrived: Instant,
@@ -48,6 +52,7 @@ pub struct Record {
     operation: Option<Operation>,
     model: String,
     stream: bool,
+    priority: Priority,
     status: Option<u16>,
     replica: Option<HeaderValue>,
     route: Option<Route>,
@@ -76,7 +81,7 @@ impl Record {
         id: &HeaderValue,
     ) -> Self {
         let arrived = sink.clock.now();
-        Self {
+        Self(Box::new(Facts {
             meter: Arc::clone(&sink.nowhere),
             arrived,
             wall: clock::wall(),
@@ -88,6 +93,7 @@ impl Record {
             operation: None,
             model: String::new(),
             stream: false,
+            priority: Priority::default(),
             status: None,
             replica: None,
             route: None,
@@ -104,121 +110,121 @@ impl Record {
             trouble: None,
             relaying: false,
             quiet: false,
-        }
-    }
-
-    /// When its head was read.
-    pub fn arrived(&self) -> Instant {
-        self.arrived
+        }))
     }
 
     /// Its id, for the response.
     pub fn request_id(&self) -> &HeaderValue {
-        &self.request_id
+        &self.0.request_id
     }
 
     /// A health check: counted, not logged.
     pub fn quiet(&mut self) {
-        self.quiet = true;
+        self.0.quiet = true;
     }
 
     /// Which operation it asks for.
     pub fn operation(&mut self, operation: Operation) {
-        self.operation = Some(operation);
+        self.0.operation = Some(operation);
     }
 
     /// Its body was read and understood.
     pub fn body(&mut self, bytes: usize, model: &str, stream: bool) {
-        self.bytes_in = bytes as u64;
-        self.model = cut(model);
-        self.stream = stream;
+        self.0.bytes_in = bytes as u64;
+        self.0.model = cut(model);
+        self.0.stream = stream;
+    }
+
+    /// It is as urgent as this.
+    pub fn priority(&mut self, priority: Priority) {
+        self.0.priority = priority;
     }
 
     /// It belongs to a deployment.
     pub fn deployment(&mut self, meter: &Arc<DeploymentMeter>) {
-        self.meter = Arc::clone(meter);
+        self.0.meter = Arc::clone(meter);
     }
 
     /// It waited in the queue, this long all in all.
     pub fn waited(&mut self, waited: Duration) {
-        let waited = self.queued.unwrap_or_default() + waited;
-        self.queued = Some(waited);
+        let waited = self.0.queued.unwrap_or_default() + waited;
+        self.0.queued = Some(waited);
     }
 
     /// It is sent to a replica.
     pub fn sent(&mut self, replica: HeaderValue, route: Route) {
-        self.attempts += 1;
-        self.sent = Some(self.sink.clock.now());
-        if self.attempts > 1 {
-            self.meter.retried();
+        self.0.attempts += 1;
+        self.0.sent = Some(self.0.sink.clock.now());
+        if self.0.attempts > 1 {
+            self.0.meter.retried();
         }
-        self.replica = Some(replica);
-        self.route = Some(route);
-        self.meter.routed(route);
+        self.0.replica = Some(replica);
+        self.0.route = Some(route);
+        self.0.meter.routed(route);
     }
 
     /// It was sent to the same replica once more, over another connection, because no byte of an answer came.
     pub fn sent_again(&mut self) {
-        self.attempts += 1;
-        self.meter.retried();
+        self.0.attempts += 1;
+        self.0.meter.retried();
     }
 
     /// It is refused.
     pub fn refused(&mut self, reason: Refusal) {
-        self.refusal = Some(reason);
-        self.meter.refused(reason);
+        self.0.refusal = Some(reason);
+        self.0.meter.refused(reason);
     }
 
     /// The status that the client gets.
     pub fn status(&mut self, status: u16) {
-        self.status = Some(status);
-        self.last_byte = self.sink.clock.now();
+        self.0.status = Some(status);
+        self.0.last_byte = self.0.sink.clock.now();
     }
 
     /// The answer is a replica's, on its way: whether the client got it is known when it has [`Record::ended`].
     pub fn relaying(&mut self) {
-        self.relaying = true;
+        self.0.relaying = true;
     }
 
     /// The gateway answers by itself.
     pub fn own(&mut self, status: u16, bytes: usize) {
         self.status(status);
-        self.bytes_out = bytes as u64;
+        self.0.bytes_out = bytes as u64;
     }
 
     /// Bytes of the answer's body came.
     pub fn answer_bytes(&mut self, now: Instant, bytes: usize) {
-        self.bytes_out += bytes as u64;
-        self.last_byte = now;
-        if self.first_byte.is_none() {
-            self.first_byte = Some(now);
-            self.meter.first_byte(now.since(self.arrived));
+        self.0.bytes_out += bytes as u64;
+        self.0.last_byte = now;
+        if self.0.first_byte.is_none() {
+            self.0.first_byte = Some(now);
+            self.0.meter.first_byte(now.since(self.0.arrived));
         }
     }
 
     /// Bytes of the answer's body so far.
     pub fn bytes_out(&self) -> u64 {
-        self.bytes_out
+        self.0.bytes_out
     }
 
     /// When bytes last came, or the head.
     pub fn last_bytes(&self) -> Instant {
-        self.last_byte
+        self.0.last_byte
     }
 
     /// What the answer said of tokens.
     pub fn usage(&mut self, usage: Option<Usage>) {
         if let Some(usage) = &usage {
-            self.meter.usage(usage);
+            self.0.meter.usage(usage);
         }
-        self.usage = usage;
+        self.0.usage = usage;
     }
 
     /// What the replica spent on it, as far as it said. The time to the first byte tells how long prefilling took only
     /// where the answer is a stream.
     pub fn spent(&self, streamed: bool) -> Spent {
-        let usage = self.usage.as_ref();
-        let prefilled = self.first_byte.zip(self.sent).filter(|_| streamed);
+        let usage = self.0.usage.as_ref();
+        let prefilled = self.0.first_byte.zip(self.0.sent).filter(|_| streamed);
         Spent {
             prompt: usage.and_then(|usage| usage.prompt),
             cached: usage.and_then(|usage| usage.cached),
@@ -229,26 +235,26 @@ impl Record {
 
     /// How the exchange with the replica ended.
     pub fn ended(&mut self, outcome: Outcome) {
-        self.outcome = Some(outcome);
+        self.0.outcome = Some(outcome);
     }
 
     /// What went wrong, for operators.
     pub fn trouble(&mut self, what: &str) {
-        self.trouble = Some(cut(what));
+        self.0.trouble = Some(cut(what));
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let now = self.sink.clock.now();
+        let now = self.0.sink.clock.now();
         let status = self.outcome_status();
-        let took = now.since(self.arrived);
-        self.meter.answered(self.operation, status, took);
-        if let Some(queued) = self.queued {
-            self.meter.queued(queued);
+        let took = now.since(self.0.arrived);
+        self.0.meter.answered(self.0.operation, status, took);
+        if let Some(queued) = self.0.queued {
+            self.0.meter.queued(queued);
         }
-        if !self.quiet {
-            self.sink.access.write(|into| self.write_line(into, status, took));
+        if !self.0.quiet {
+            self.0.sink.access.write(|into| self.write_line(into, status, took));
         }
     }
 }
@@ -256,9 +262,9 @@ impl Drop for Record {
 impl Record {
     /// The status that is logged and counted: what the client got, or why it got nothing (H4).
     fn outcome_status(&self) -> u16 {
-        match self.status {
+        match self.0.status {
             _ if std::thread::panicking() => PANICKED,
-            Some(status) if !self.relaying || self.outcome.is_some() => status,
+            Some(status) if !self.0.relaying || self.0.outcome.is_some() => status,
             _ => CLIENT_LEFT,
         }
     }
@@ -266,53 +272,56 @@ impl Record {
     /// A line of the access log. No text of a prompt or an answer, no header but the request's id.
     fn write_line(&self, into: &mut Vec<u8>, status: u16, took: Duration) {
         let mut line = Object::begin(into);
-        line.moment("time", self.wall);
-        line.text("request_id", text(&self.request_id));
-        if let Some(client) = self.client {
-            line.shown("client", &client);
+        line.moment(key!("time"), self.0.wall);
+        line.text(key!("request_id"), text(&self.0.request_id));
+        if let Some(client) = self.0.client {
+            line.address(key!("client"), client);
         }
-        line.text("method", shown(self.method.as_str()));
-        line.text("path", &self.path);
-        if !self.model.is_empty() {
-            line.text("model", &self.model);
+        line.text(key!("method"), shown(self.0.method.as_str()));
+        line.text(key!("path"), &self.0.path);
+        if !self.0.model.is_empty() {
+            line.text(key!("model"), &self.0.model);
         }
-        line.truth("stream", self.stream);
-        line.number("status", status.into());
-        if let Some(replica) = &self.replica {
-            line.text("replica", text(replica));
+        line.truth(key!("stream"), self.0.stream);
+        if self.0.priority != Priority::default() {
+            line.word(key!("priority"), self.0.priority.as_str());
         }
-        if let Some(route) = self.route {
-            line.word("route", route.as_str());
+        line.number(key!("status"), status.into());
+        if let Some(replica) = &self.0.replica {
+            line.text(key!("replica"), text(replica));
         }
-        if let Some(refusal) = self.refusal {
-            line.word("refusal", refusal.as_str());
+        if let Some(route) = self.0.route {
+            line.word(key!("route"), route.as_str());
         }
-        line.number("attempts", self.attempts.into());
-        line.number("bytes_in", self.bytes_in);
-        line.number("bytes_out", self.bytes_out);
+        if let Some(refusal) = self.0.refusal {
+            line.word(key!("refusal"), refusal.as_str());
+        }
+        line.number(key!("attempts"), self.0.attempts.into());
+        line.number(key!("bytes_in"), self.0.bytes_in);
+        line.number(key!("bytes_out"), self.0.bytes_out);
         self.write_times(&mut line, took);
-        if let Some(outcome) = self.outcome {
-            line.word("outcome", outcome.as_str());
+        if let Some(outcome) = self.0.outcome {
+            line.word(key!("outcome"), outcome.as_str());
         }
-        if let Some(trouble) = &self.trouble {
-            line.text("trouble", trouble);
+        if let Some(trouble) = &self.0.trouble {
+            line.text(key!("trouble"), trouble);
         }
         line.end();
     }
 
     fn write_times(&self, line: &mut Object<'_>, took: Duration) {
-        if let Some(queued) = self.queued {
-            line.millis("queued_ms", queued);
+        if let Some(queued) = self.0.queued {
+            line.millis(key!("queued_ms"), queued);
         }
-        if let Some(first) = self.first_byte {
-            line.millis("first_byte_ms", first.since(self.arrived));
+        if let Some(first) = self.0.first_byte {
+            line.millis(key!("first_byte_ms"), first.since(self.0.arrived));
         }
-        line.millis("total_ms", took);
-        let usage = self.usage.unwrap_or_default();
+        line.millis(key!("total_ms"), took);
+        let usage = self.0.usage.unwrap_or_default();
         let tokens = [
-            ("prompt_tokens", usage.prompt),
-            ("cached_tokens", usage.cached),
-            ("completion_tokens", usage.completion),
+            (key!("prompt_tokens"), usage.prompt),
+            (key!("cached_tokens"), usage.cached),
+            (key!("completion_tokens"), usage.completion),
         ];
         for (name, count) in tokens {
             if let Some(count) = count {

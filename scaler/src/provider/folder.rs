@@ -15,14 +15,20 @@ use tidegate_shared::id::ReplicaId;
 /// How many logs of replicas that ended by themselves are kept.
 pub(super) const FAILED_LOGS: usize = 5;
 
+/// What the records of a deployment tell.
+#[derive(Debug)]
+pub(super) struct Records<R> {
+    /// Those that can be read, in order of id.
+    pub(super) good: Vec<(ReplicaId, R)>,
+    /// The ids of those that cannot.
+    pub(super) torn: Vec<ReplicaId>,
+}
+
 /// The folder of one deployment.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     path: PathBuf,
 }
-
-/// Records that can be read, each with its replica, and the replicas whose records cannot.
-pub(super) type Loaded<R> = (Vec<(ReplicaId, R)>, Vec<ReplicaId>);
 
 impl Folder {
     pub(super) fn new(path: PathBuf) -> Self {
@@ -34,6 +40,11 @@ impl Folder {
         self.path.join(format!("{id}.log"))
     }
 
+    /// A file of the provider's own, beside those of the replicas.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     fn record(&self, id: ReplicaId) -> PathBuf {
         self.path.join(format!("{id}.json"))
     }
@@ -43,16 +54,16 @@ impl Folder {
         write_whole(&self.record(id), &serde_json::to_vec(record)?)
     }
 
-    /// Every record that can be read, in order of id, and the ids of those that cannot.
-    pub(super) fn load<R: DeserializeOwned>(&self) -> io::Result<Loaded<R>> {
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
+    /// Every record.
+    pub(super) fn load<R: DeserializeOwned>(&self) -> io::Result<Records<R>> {
+        let mut records = Records { good: Vec::new(), torn: Vec::new() };
         for id in self.ids("json")? {
             match serde_json::from_slice(&fs::read(self.record(id))?) {
-                Ok(record) => good.push((id, record)),
-                Err(_) => bad.push(id),
+                Ok(record) => records.good.push((id, record)),
+                Err(_) => records.torn.push(id),
             }
         }
-        Ok((good, bad))
+        Ok(records)
     }
 
     /// Forgets a replica; its log stays only if `keep_log`, and of such logs only the last few.

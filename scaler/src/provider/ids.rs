@@ -30,6 +30,12 @@ impl Ids {
         *self.lock()
     }
 
+    /// An id turned up that was used, whatever the records say.
+    pub(super) fn saw(&self, id: ReplicaId) {
+        let mut lowest = self.lock();
+        *lowest = ReplicaId(lowest.0.max(id.0.saturating_add(1)));
+    }
+
     /// Marks `id` as used for ever, on disk before this returns. The error is for people.
     pub(super) fn take(&self, id: ReplicaId) -> Result<(), String> {
         let mut lowest = self.lock();

@@ -1,19 +1,22 @@
 //! What starts and stops replicas. One contract for every provider: no orphan, no duplicate, nothing foreign
 //! touched; identity survives a restart of the gateway.
 
+pub mod docker;
+pub mod exec;
 pub mod fixed;
 pub mod process;
 pub mod rest;
 pub mod slurm;
 pub mod state;
 
+mod fingerprint;
 mod folder;
 mod ids;
 mod news;
 mod output;
 
-#[cfg(test)]
-mod contract;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 
 use futures_util::future::BoxFuture;
 use thiserror::Error;
@@ -72,6 +75,11 @@ pub struct Instance {
 pub enum InstanceState {
     /// No machine, process or address yet; `why` says what it waits for.
     Pending {
+        /// For people.
+        why: String,
+    },
+    /// It is taken, but there is no room for it yet; `why` says what is lacking.
+    Queued {
         /// For people.
         why: String,
     },

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::policy::PolicyName;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use crate::route::{Field, Policy, Rank};
 use crate::slow_start::SlowStart;
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
-const BALANCE: u32 = 125;
+pub(super) const BALANCE: u32 = 125;
 /// Placements by which a holder may be ahead of its turn, so that sharing a beginning does not gather an idle fleet's
 /// conversations in one place (R6).
 const AHEAD: u128 = 1;
@@ -90,6 +91,12 @@ impl Bounds<'_> {
     }
 }
 
+/// Whether a holder of the beginning of a prompt comes before the policy's pick (R6). `prefix` gathers by itself, and those
+/// that are there for comparison are left as they are.
+pub(super) fn gathers(policy: PolicyName) -> bool {
+    matches!(policy, PolicyName::LeastLoad | PolicyName::TwoChoices)
+}
+
 /// A replica for a request, before the place there is taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
@@ -126,6 +133,11 @@ impl Dispatcher {
     pub(super) fn commit(&mut self, now: Instant, facts: &Arc<RequestFacts>, choice: Choice) -> Lease {
         let Choice { found, replica, route, cost } = choice;
         self.remember(now, facts, found, replica, route);
+        let home = found.and_then(|found| self.replicas.get(found.home));
+        if route == Route::Rehomed && home.is_some_and(Replica::is_open) {
+            self.moved(now, facts);
+        }
+        self.settle();
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
@@ -181,9 +193,15 @@ impl Dispatcher {
                 (None, Identity::None) => Route::Any,
                 (None, _) => Route::Placed,
             };
-            let holder = if route == Route::Placed { self.holder(ask, facts) } else { None };
+            let gathers = route == Route::Placed && gathers(policy.name());
+            let holder = if gathers { self.holder(ask, facts) } else { None };
             return Some((holder.or_else(|| self.pick(ask, facts, policy))?, route));
         };
+        if let Some(newcomer) =
+            found.filter(|_| gathers(policy.name())).and_then(|found| self.newcomer(ask, facts, found, home))
+        {
+            return Some((newcomer, Route::Rehomed));
+        }
         if bounds.is_under(home, ask) {
             return Some((home.id, Route::Home));
         }
@@ -288,6 +306,8 @@ impl Dispatcher {
         };
         field.mean = self.replicas.mean_share();
         field.members = Some(self.replicas.members());
+        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+        field.one = self.replicas.mean_share_of(Tokens(cost));
         field
     }
 

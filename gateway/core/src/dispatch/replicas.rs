@@ -221,10 +221,10 @@ impl Replicas {
         Members { count: self.list.len(), at: self }
     }
 
-    /// Whether a replica is under its load limit in requests (R4).
+    /// Whether a replica has a free place and is under its load limit in requests (R4).
     pub(super) fn is_under_in_places(&self, replica: &Replica) -> bool {
         let (used, limit) = (replica.ledger.in_flight(), self.limit(replica));
-        u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
+        self.has_room(replica) && u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
     }
 
     /// Whether any with a free place is. Told without looking at each, for it is asked most when none is.
@@ -269,6 +269,12 @@ impl Replicas {
     /// How full the open ones are, all together.
     pub(super) fn mean_share(&self) -> Share {
         let load = u64::try_from(self.open_load).unwrap_or(u64::MAX);
+        Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
+    }
+
+    /// How full `tokens` make an open one of mean size.
+    pub(super) fn mean_share_of(&self, tokens: Tokens) -> Share {
+        let load = tokens.0.saturating_mul(u64::from(self.open.max(1)));
         Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }
 
@@ -320,7 +326,7 @@ impl Replicas {
         let Some(replica) = self.list.get(at) else { return };
         let has_room = self.has_room(replica);
         let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
-        let under = has_room && self.is_under_in_places(replica);
+        let under = self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
         let was_under = std::mem::replace(&mut replica.under, under);
         self.under = self.under + u32::from(under) - u32::from(was_under);

@@ -12,8 +12,8 @@ mod contract;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use tidegate_shared::id::ReplicaId;
+pub use tidegate_shared::policy::PolicyName;
 use tidegate_shared::request::{ConversationKey, Tokens};
 use tidegate_shared::rng::Rng;
 
@@ -54,6 +54,11 @@ impl Share {
     pub fn percent_of(self, other: Self) -> Option<u32> {
         let percent = self.0.saturating_mul(100).checked_div(other.0)?;
         Some(u32::try_from(percent).unwrap_or(u32::MAX))
+    }
+
+    /// What of it is beyond `count` times `other`; nothing where that is less.
+    pub fn beyond(self, count: u32, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0.saturating_mul(u128::from(count))))
     }
 
     /// Whether it is at most `percent` of `other`.
@@ -106,6 +111,8 @@ pub struct Field<'a> {
     pub mean: Share,
     /// The same replicas, and those without a free place, by number.
     pub members: Option<Members<'a>>,
+    /// How full a request like this one makes a replica of mean size.
+    pub one: Share,
 }
 
 impl fmt::Debug for Field<'_> {
@@ -129,7 +136,7 @@ impl Members<'_> {
 impl<'a> Field<'a> {
     /// Those of `ranked` that `may` allows.
     pub fn new(ranked: &'a BTreeSet<Rank>, may: &'a dyn Fn(ReplicaId) -> bool) -> Self {
-        Self { ranked, may, key: None, mean: Share::default(), members: None }
+        Self { ranked, may, key: None, mean: Share::default(), one: Share::default(), members: None }
     }
 
     /// The least loaded.
@@ -191,47 +198,13 @@ pub trait Policy: fmt::Debug + Send {
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId>;
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// The least loaded by size (R3); shared prefixes are preferred where that keeps the balance (R6).
-    #[default]
-    LeastLoad,
-    /// The less loaded of two drawn at random.
-    TwoChoices,
-    /// By a hash of the beginning of the prompt, the same on every gateway, as long as that keeps the balance.
-    Prefix,
-    /// One after the other.
-    RoundRobin,
-    /// Any.
-    Random,
-}
-
-impl PolicyName {
-    /// Every policy.
-    pub const ALL: [Self; 5] =
-        [Self::LeastLoad, Self::TwoChoices, Self::Prefix, Self::RoundRobin, Self::Random];
-
-    /// Its name in settings and in the admin API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeastLoad => "least-load",
-            Self::TwoChoices => "two-choices",
-            Self::Prefix => "prefix",
-            Self::RoundRobin => "round-robin",
-            Self::Random => "random",
-        }
-    }
-
-    /// The policy, fresh; `seed` begins its random numbers, if it takes any.
-    pub fn policy(self, seed: u64) -> Box<dyn Policy> {
-        match self {
-            Self::LeastLoad => Box::new(LeastLoad),
-            Self::TwoChoices => Box::new(TwoChoices::new(seed)),
-            Self::Prefix => Box::new(Prefix),
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Random => Box::new(Random::new(seed)),
-        }
+/// The policy `name`, fresh; `seed` begins its random numbers, if it takes any.
+pub fn policy(name: PolicyName, seed: u64) -> Box<dyn Policy> {
+    match name {
+        PolicyName::LeastLoad => Box::new(LeastLoad),
+        PolicyName::TwoChoices => Box::new(TwoChoices::new(seed)),
+        PolicyName::Prefix => Box::new(Prefix),
+        PolicyName::RoundRobin => Box::new(RoundRobin::default()),
+        PolicyName::Random => Box::new(Random::new(seed)),
     }
 }

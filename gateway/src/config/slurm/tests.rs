@@ -51,6 +51,33 @@ fn m1_offers_take_what_they_do_not_say_from_the_table() {
 }
 
 #[test]
+fn m1_a_price_cap_that_every_offer_exceeds_is_refused() {
+    let text = |cap: &str| {
+        format!(
+            "{LEAST}\nprice = 9\n[[deployment.slurm.offer]]\nname = \"a\"\nprice = 1.5\n[[deployment.slurm.offer]]\nname = \"b\"\n\
+             [[deployment]]\nname = \"other\"\nprice_cap = {cap}\n[deployment.slurm]\n{LEAST}\nprice = 2\n\
+             [[deployment.slurm.offer]]\nname = \"a\"\n[[deployment.slurm.offer]]\nname = \"b\"\nprice = 1.5"
+        )
+    };
+    read(&text("1.5")).unwrap();
+    let faults = read(&text("1.49")).unwrap_err();
+    let rule = "deployment[1].price_cap: must not be less than the cheapest price in slurm, which is $1.50/h";
+    assert!(faults.len() == 1 && faults[0].contains(rule), "{faults:?}");
+}
+
+#[test]
+fn jobs_are_sized_and_their_rule_may_be_chosen() {
+    let replica = "[[deployment.replica]]\nurl = \"http://127.0.0.1:1\"";
+    let faults = read(&format!("{LEAST}\n{replica}")).unwrap_err();
+    assert!(faults[0].contains("docker, exec, slurm and replica, not slurm and replica"), "{faults:?}");
+    let text = format!(
+        "[[deployment]]\nname = \"chat\"\nrule = \"concurrency\"\n[deployment.slurm]\n{LEAST}\n{replica}"
+    );
+    let error = Config::parse(&text, Path::new("t.toml")).unwrap_err();
+    assert_eq!(error.problems().len(), 1, "the rule is no fault beside: {:?}", error.problems());
+}
+
+#[test]
 fn every_fault_is_told_with_what_is_allowed() {
     let faults = read(
         "url = \"https://slurm:6820\"\ncommand = [\"serve\"]\ndir = \"models\"\nports = \"80-90\"\napi = \"38\"

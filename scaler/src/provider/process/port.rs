@@ -67,6 +67,8 @@ pub(in crate::provider) enum Owner {
     Replica,
     /// Somebody else listens; the text says who, for people.
     Other(String),
+    /// Somebody listens whose open files this user may not read; the text says so, for people.
+    Hidden(String),
 }
 
 /// Who answers at `port`, where `members` tells the processes of the replica; it is asked only if somebody listens.
@@ -87,13 +89,13 @@ pub(in crate::provider) fn owner(
         }
     }
     let Some(socket) = sockets.first() else { return Ok(Owner::Replica) };
-    Ok(Owner::Other(match (blind, holder(*socket)) {
-        (_, Some(pid)) => format!("process {pid} ({})", table::name(pid)),
-        (Some(pid), None) => {
-            format!("a process that cannot be made out: the open files of {pid} may not be read")
-        }
-        (None, None) => "a process of another user".to_owned(),
-    }))
+    Ok(match (blind, holder(*socket)) {
+        (_, Some(pid)) => Owner::Other(format!("process {pid} ({})", table::name(pid))),
+        (Some(pid), None) => Owner::Hidden(format!(
+            "a process that cannot be made out: the open files of {pid} may not be read"
+        )),
+        (None, None) => Owner::Hidden("a process of another user".to_owned()),
+    })
 }
 
 /// The inodes of the sockets that get the connections to 127.0.0.1:`port`. The kernel prefers the exact address to

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
 
-use super::super::folder::Folder;
+use super::super::folder::{Folder, Records};
 use super::table::Identity;
 
 /// One replica on record.
@@ -51,7 +51,7 @@ pub(super) fn save(folder: &Folder, record: &Record) -> io::Result<()> {
 
 /// Every record that makes sense, in order of id, and the ids of those that do not.
 pub(super) fn load(folder: &Folder) -> io::Result<(Vec<Record>, Vec<ReplicaId>)> {
-    let (good, mut torn) = folder.load::<Record>()?;
+    let Records { good, mut torn } = folder.load::<Record>()?;
     let (good, strange): (Vec<_>, Vec<_>) = good.into_iter().partition(|(id, record)| record.id == *id);
     torn.extend(strange.into_iter().map(|(id, _)| id));
     torn.sort_unstable();

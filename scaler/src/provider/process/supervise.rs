@@ -87,7 +87,7 @@ async fn accompany(core: &Arc<Core>, id: ReplicaId) -> String {
                 core.set_up(id);
             }
             Ok(Owner::Nobody) => strange = 0,
-            Ok(Owner::Other(who)) => {
+            Ok(Owner::Other(who) | Owner::Hidden(who)) => {
                 strange += 1;
                 if strange >= STRANGE_LOOKS {
                     return format!("port {} was taken by {who}", core.port(id).unwrap_or_default());

@@ -204,7 +204,7 @@ impl Core {
     pub(super) fn is_restless(&self) -> bool {
         let settled = |replica: &Replica| match replica.state {
             InstanceState::Up { .. } | InstanceState::Exited { .. } => true,
-            InstanceState::Pending { .. } => false,
+            InstanceState::Pending { .. } | InstanceState::Queued { .. } => false,
         };
         !self.fleet().replicas.values().all(settled)
     }
@@ -245,7 +245,9 @@ impl Core {
     pub(super) fn set_state(&self, id: ReplicaId, mut state: InstanceState) -> bool {
         let mut fleet = self.fleet();
         let Some(replica) = fleet.replicas.get_mut(&id) else { return false };
-        if let (InstanceState::Pending { why }, Some(remark)) = (&mut state, &replica.remark) {
+        if let (InstanceState::Pending { why } | InstanceState::Queued { why }, Some(remark)) =
+            (&mut state, &replica.remark)
+        {
             *why = format!("{why} ({remark})");
         }
         let new = replica.state != state;
@@ -290,8 +292,7 @@ impl Core {
             let number = job.job_id.and_then(|id| u32::try_from(id).ok());
             let (Some(number), true) = (number, mark.owner == self.owner) else { continue };
             if mark.deployment == self.spec.deployment {
-                // Fails for those that are known to be used.
-                let _ = self.ids.take(mark.id);
+                self.ids.saw(mark.id);
             }
             let run = job.restart_cnt.and_then(|run| u32::try_from(run).ok()).unwrap_or_default();
             if matches!(seen::look(job, run), seen::Seen::Over(_) | seen::Seen::Ending) {

@@ -164,6 +164,7 @@ impl Provider for SlurmProvider {
         let offer = |one: &SlurmOffer| Offer {
             memory: one.memory,
             free: self.core.free(one),
+            queues: true,
             ..Offer::new(&one.name, one.capacity, one.price)
         };
         self.core.spec.offers.iter().map(offer).collect()

@@ -8,6 +8,8 @@ use super::reply::{Exit, Job};
 /// What a job is to its replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
+    /// Slurm has taken it, and has yet to say what it waits for.
+    New(String),
     /// It waits for room in the cluster, which may come.
     Queued(String),
     /// It waits for something that waiting does not bring.
@@ -104,7 +106,7 @@ fn node(job: &Job) -> &str {
 fn waits(job: &Job) -> Seen {
     let reason = job.state_reason.as_str();
     match reason {
-        "" | "None" => Seen::Queued("Slurm has not looked at its job yet".to_owned()),
+        "" | "None" => Seen::New("Slurm has not looked at its job yet".to_owned()),
         held if HELD.contains(&held) || held.contains("held") => {
             Seen::Held(format!("Slurm does not start its job: {reason}"))
         }
@@ -151,7 +153,7 @@ mod tests {
             let text = format!("Slurm does not start its job: {reason}");
             assert_eq!(look(&job(&["PENDING"], reason), 0), Seen::Held(text));
         }
-        assert!(matches!(look(&job(&["PENDING"], "None"), 0), Seen::Queued(_)));
+        assert!(matches!(look(&job(&["PENDING"], "None"), 0), Seen::New(_)));
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
 
-use crate::provider::rest::Site;
+use super::super::fingerprint::Fingerprint;
+use super::super::rest::Site;
 
 /// How to reach slurmrestd, and as whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +97,13 @@ impl SlurmSpec {
         let SlurmOffer { name: _, partition, gres, capacity, price: _, memory: _ } = offer;
         let options: BTreeMap<&str, String> =
             self.options.iter().map(|(name, value)| (name.as_str(), value.to_string())).collect();
-        let parts = (&self.command, &self.env, &self.dir, options, partition, gres, capacity);
-        let text = format!("{parts:?}");
-        Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        let mut recipe = Fingerprint::default();
+        recipe.add_all(&self.command);
+        recipe.add_all(self.env.iter().map(|(name, value)| format!("{name}={value}")));
+        recipe.add(self.dir.as_os_str().as_encoded_bytes());
+        recipe.add_all(options.iter().map(|(name, value)| format!("{name}={value}")));
+        recipe.add(format!("{partition:?} {gres:?} {}", capacity.units()));
+        recipe.finish()
     }
 
     /// Where the output of a replica goes; `%j` stands for the number of its job.

@@ -21,7 +21,9 @@ const QUICK: Duration = Duration::from_millis(500);
 const RESTLESS: Duration = Duration::from_secs(2);
 /// The longest pause otherwise, and while Slurm does not answer.
 const CALM: Duration = Duration::from_secs(10);
-/// How often all jobs are listed while one may come late, and how often the nodes are looked at.
+/// The first pause between two lists of all jobs while one may come late; it doubles.
+const SWEEP_FIRST: Duration = Duration::from_secs(2);
+/// How often all jobs are listed while one may come late, in the long run, and how often the nodes are looked at.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// Watches the jobs of one deployment until it is dropped.
@@ -32,13 +34,14 @@ pub(super) struct Watch {
     wanted: Vec<String>,
     adopted: bool,
     swept: Option<Instant>,
+    sweep_pause: Duration,
     looked_for_room: Option<Instant>,
 }
 
 impl Watch {
     pub(super) fn new(core: Arc<Core>, wanted: &[DeploymentName]) -> Self {
         let wanted = wanted.iter().map(|name| name.as_str().to_owned()).collect();
-        Self { core, wanted, adopted: false, swept: None, looked_for_room: None }
+        Self { core, wanted, adopted: false, swept: None, sweep_pause: SWEEP_FIRST, looked_for_room: None }
     }
 
     /// Never ends.
@@ -69,8 +72,9 @@ impl Watch {
 
     /// Looks at everything once; whether anything has changed.
     async fn round(&mut self) -> Result<bool, Failure> {
-        let due = |last: Option<Instant>| last.is_none_or(|last| last.elapsed() >= SWEEP);
-        if !self.adopted || self.core.has_lost() || (self.core.misses_jobs() && due(self.swept)) {
+        let due = |last: Option<Instant>, pause| last.is_none_or(|last| last.elapsed() >= pause);
+        let sweeps = self.core.misses_jobs() && due(self.swept, self.sweep_pause);
+        if !self.adopted || self.core.has_lost() || sweeps {
             self.sweep().await?;
         }
         let mut news = false;
@@ -91,7 +95,8 @@ impl Watch {
         if news {
             self.looked_for_room = None;
         }
-        if due(self.looked_for_room) && self.core.spec.offers.iter().any(|offer| offer.gres.is_some()) {
+        if due(self.looked_for_room, SWEEP) && self.core.spec.offers.iter().any(|offer| offer.gres.is_some())
+        {
             self.looked_for_room = Some(Instant::now());
             self.core.set_room(&self.core.client.nodes().await?);
         }
@@ -101,6 +106,9 @@ impl Watch {
     /// Lists all jobs; adopts the first time.
     async fn sweep(&mut self) -> Result<(), Failure> {
         sweep(&self.core, &self.wanted, !self.adopted).await?;
+        if self.swept.is_some() {
+            self.sweep_pause = (self.sweep_pause * 2).min(SWEEP);
+        }
         (self.adopted, self.swept) = (true, Some(Instant::now()));
         Ok(())
     }
@@ -114,14 +122,11 @@ impl Watch {
             return Ok(core.set_state(id, exited(how)));
         };
         let state = match seen::look(job, core.run(id)) {
-            Seen::Queued(why) | Seen::Held(why) => {
-                let new = core.set_state(id, InstanceState::Pending { why: why.clone() });
-                if new {
-                    info!("{} waits: {why}", core.name(id));
-                }
-                return Ok(new);
+            Seen::Queued(why) => {
+                return Ok(waits(core, id, &why, InstanceState::Queued { why: why.clone() }));
             }
-            Seen::Starting(why) => InstanceState::Pending { why },
+            Seen::Held(why) => return Ok(waits(core, id, &why, InstanceState::Pending { why: why.clone() })),
+            Seen::New(why) | Seen::Starting(why) => InstanceState::Pending { why },
             Seen::Listens { .. } if core.is_up(id) => return Ok(false),
             Seen::Listens { node, port } => InstanceState::Up { url: url(&core.client, &node, port).await? },
             Seen::Ending => return Ok(false),
@@ -129,6 +134,15 @@ impl Watch {
         };
         Ok(core.set_state(id, state))
     }
+}
+
+/// Takes in that a replica waits, and says so once; whether that is new.
+fn waits(core: &Core, id: ReplicaId, why: &str, state: InstanceState) -> bool {
+    let new = core.set_state(id, state);
+    if new {
+        info!("{} waits: {why}", core.name(id));
+    }
+    new
 }
 
 async fn url(client: &Client, node: &str, port: u16) -> Result<String, Failure> {

@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p tidegate-benches --bench decide` measures time; with `-- --instructions` it runs itself under valgrind.
 //! Words after `--` that are neither choose policies by name and sizes by number.
-#![allow(clippy::print_stdout, clippy::expect_used, clippy::cast_precision_loss)]
+#![allow(clippy::print_stdout, clippy::expect_used, clippy::panic, clippy::cast_precision_loss)]
 
 use std::hint::black_box;
 use std::process::Command;

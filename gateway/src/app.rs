@@ -12,12 +12,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
-use tidegate_scaler::control::{Control, ControlStatus, Shutdown};
+use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
+use tidegate_scaler::house::House;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
 use tidegate_scaler::provider::{Provider, ProviderError};
 use tidegate_shared::id::{DeploymentName, replica_name};
-use tidegate_shared::offer::Price;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
@@ -138,9 +138,10 @@ impl App {
 
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = state_dir(&config).await?;
+        let house = House::new(config.budget);
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref()).await?;
+                deploy(settings, clock, config.limits.connect, state.as_ref(), &house).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -286,6 +287,7 @@ async fn deploy(
     clock: Clock,
     connect: Duration,
     state: Option<&Arc<StateDir>>,
+    house: &House,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let sizing = &settings.sizing;
     let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
@@ -298,7 +300,9 @@ async fn deploy(
         (Source::Process(process), Some(state)) => {
             let provider = ProcessProvider::new(spec(settings, process), Arc::clone(state)).await?;
             let provider: Arc<dyn Provider> = Arc::new(provider);
-            Control::new(settings.name.clone(), fleet, provider, settings.sizing.clone(), process.start_limit)
+            let (sizing, base_fee) = (settings.sizing.clone(), settings.base_fee);
+            let terms = Terms { sizing, base_fee, start_limit: process.start_limit };
+            Control::new(settings.name.clone(), fleet, provider, house.clone(), terms)
         }
         (Source::Process(_), None) => {
             return Err(AppError::System { what: "cannot start processes", error: "no state folder".into() });
@@ -335,7 +339,7 @@ fn spec(settings: &Settings, process: &Process) -> ProcessSpec {
         env: process.env.clone(),
         dir: Some(process.dir.clone()),
         capacity: process.capacity,
-        price: Price::FREE,
+        price: process.price,
     }
 }
 

@@ -202,7 +202,7 @@ impl Endpoint {
         self.suspected.notified().await;
     }
 
-    /// What it last said when it was asked whether it loads; held while it is asked.
+    /// What it last said after it did not serve a request; held while it is asked.
     pub fn look(&self) -> &tokio::sync::Mutex<Look> {
         &self.look
     }

@@ -5,28 +5,31 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tidegate_scaler_core::config::Sizing;
-use tidegate_scaler_core::planner::Planner;
+use tidegate_scaler_core::budget::ledger::Spent;
+use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Offer;
-use tidegate_shared::replica::Phase;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument, debug_span};
 
 use crate::fleet::{Change, Fleet};
+use crate::house::House;
 use crate::provider::{Instance, Provider, ProviderError};
 use book::{Book, News};
 use log::Log;
-pub use status::{ControlStatus, ControlView, HISTORY};
+pub use status::{ControlStatus, ControlView, HISTORY, Spending};
+pub use terms::Terms;
 
 mod book;
 mod log;
 mod status;
+mod terms;
 
 /// How long a start may take until the replica is ready, unless set otherwise: large models load for many minutes.
 pub const START_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -62,6 +65,7 @@ pub struct Control {
     log: Log,
     fleet: Arc<dyn Fleet>,
     provider: Arc<dyn Provider>,
+    house: House,
     /// None for a fleet that is only announced.
     planner: Option<Planner>,
     start_limit: Duration,
@@ -94,17 +98,19 @@ struct Rest {
 }
 
 impl Control {
-    /// A loop that sizes the fleet by `sizing`. A replica that is not ready `start_limit` after its order counts as a
-    /// failed start.
+    /// A loop that sizes the fleet by `terms`, within what `house` allows to all deployments together.
     pub fn new(
         name: DeploymentName,
         fleet: Arc<dyn Fleet>,
         provider: Arc<dyn Provider>,
-        sizing: Sizing,
-        start_limit: Duration,
+        house: House,
+        terms: Terms,
     ) -> Self {
-        let planner = Planner::new(sizing, fleet.observe().at);
-        Self { planner: Some(planner), start_limit, ..Self::fixed(name, fleet, provider) }
+        let Terms { sizing, base_fee, start_limit } = terms;
+        let now = fleet.observe().at;
+        house.budget().open(name.clone(), Spent::default(), base_fee, sizing.floor(), now);
+        let planner = Some(Planner::new(sizing, now));
+        Self { planner, start_limit, house, ..Self::fixed(name, fleet, provider) }
     }
 
     /// A loop that announces what the provider lists, and never orders, drains or stops anything.
@@ -114,6 +120,7 @@ impl Control {
             name,
             fleet,
             provider,
+            house: House::default(),
             planner: None,
             start_limit: START_LIMIT,
             book: Book::default(),
@@ -184,8 +191,16 @@ impl Control {
         let Some(planner) = self.planner.as_mut() else {
             return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
-        let plan = planner.tick(&seen);
-        let actions = reconcile(plan.goal(), &seen.replicas, now, planner.sizing());
+        let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
+        let mut budget = self.house.budget();
+        let grant = budget.see(&self.name, &seen.replicas, wants, now);
+        let spending = Spending::of(&budget, &self.name, now);
+        let plan = planner.tick(&seen, &Supply { offers: self.provider.offers(), grant });
+        let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
+        let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
+        budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
+        drop(budget);
+        self.status.spends(spending);
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);
@@ -226,7 +241,7 @@ impl Control {
 
     fn execute(&mut self, action: Action, seen: &Observation) {
         match action {
-            Action::Start { count } => (0..count).for_each(|_| self.order(seen.at)),
+            Action::Start(offer) => self.order(offer, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
             Action::Undrain(id) => self.tell(id, Change::Undrain),
             Action::Stop(id) => {
@@ -246,13 +261,12 @@ impl Control {
         }
     }
 
-    fn order(&mut self, now: Instant) {
-        let Some(offer) = self.provider.offers().into_iter().next() else { return };
+    fn order(&mut self, offer: Offer, now: Instant) {
         self.next_id = self.next_id.max(self.provider.next_id().0);
         let id = ReplicaId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
         let capacity = offer.capacity;
-        self.book.order(id, capacity, now);
+        self.book.order(id, capacity, offer.price, now);
         self.tell(id, Change::Ordered { capacity });
         self.call(id, CallKind::Start(offer));
     }

@@ -4,4 +4,5 @@
 
 pub mod control;
 pub mod fleet;
+pub mod house;
 pub mod provider;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::offer::Price;
 use crate::time::{Duration, Instant};
 
 /// Why the gateway did not serve a request now (Q1, Q2). Each names a limit that was crossed.
@@ -19,6 +20,12 @@ pub enum Refusal {
     WouldWaitTooLong,
     /// It waited as long as the headroom allows.
     WaitedTooLong,
+    /// The queue is full, and a request of higher priority took its place.
+    PushedOut,
+    /// The measured drain rate says that it would not start before its client's deadline.
+    WouldMissDeadline,
+    /// It did not start before its client's deadline.
+    MissedDeadline,
     /// No replica became ready within the cold-start limit.
     ColdStartTooLong,
     /// The last start of a replica failed, and no other is on its way.
@@ -37,6 +44,9 @@ impl Refusal {
             Self::QueueBytes => "queue_bytes",
             Self::WouldWaitTooLong => "would_wait_too_long",
             Self::WaitedTooLong => "waited_too_long",
+            Self::PushedOut => "pushed_out",
+            Self::WouldMissDeadline => "would_miss_deadline",
+            Self::MissedDeadline => "missed_deadline",
             Self::ColdStartTooLong => "cold_start_too_long",
             Self::StartFailed => "start_failed",
             Self::NoReplica => "no_replica",
@@ -48,6 +58,30 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// How the need of a deployment is worked out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Requests in flight per replica (A1–A6).
+    #[default]
+    Concurrency,
+    /// Share of the replicas' memory that requests hold, in tokens (B1–B5).
+    TokenLoad,
+    /// Jobs in flight or queued per replica: images and videos.
+    Jobs,
+}
+
+impl Rule {
+    /// The word of the configuration and of the admin API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Concurrency => "concurrency",
+            Self::TokenLoad => "token-load",
+            Self::Jobs => "jobs",
+        }
     }
 }
 
@@ -64,6 +98,23 @@ pub enum ScaleReason {
     QueueWait,
     /// A request waits and nothing is ready (Q3).
     FromZero,
+    /// The engines' own queues grew sharply within one check (B3).
+    Burst {
+        /// By how many requests.
+        grew: u32,
+    },
+    /// More are needed, but not for long enough yet (B3).
+    Confirming {
+        /// Checks in a row that found it so.
+        seen: u32,
+        /// How many it takes.
+        of: u32,
+    },
+    /// More are needed than may be added in one step (B4).
+    Step {
+        /// How many may be.
+        most: u32,
+    },
     /// `min` asks for more than there are (C1).
     BelowMin,
     /// More are needed, but `max` forbids it (C2).
@@ -75,28 +126,55 @@ pub enum ScaleReason {
         /// How many.
         count: u32,
     },
-    /// Fewer are needed, but demand has not been low for the whole window yet (A4).
+    /// Fewer are needed, but demand has not been low for the whole window yet (A4, B5).
     Cooling {
         /// How long demand has been low.
         low_for: Duration,
         /// How long it must be.
         window: Duration,
     },
-    /// Demand was low for the whole window (A4).
+    /// Load is low, but one fewer would be too few: the others would be at so much of their memory (B5).
+    Survivors {
+        /// In percent, rounded down.
+        percent: u32,
+    },
+    /// Demand was low for the whole window (A4, B5).
     LowDemand,
     /// Nothing was in flight for the whole window (A5).
     Idle,
     /// `autoscale = false`: the fleet is held at `min` (C1).
     AutoscaleOff,
-    /// A replica keeps failing to start; the next try waits (C1).
+    /// A replica keeps failing to start or to live; the next try waits (C1).
     BackingOff {
-        /// Failed starts in a row.
+        /// Failures in a row.
         failures: u32,
         /// How long until the next try.
         retry_in: Duration,
     },
     /// A replica died and is replaced (C1).
     Replacing,
+    /// More are wanted, but every offer that would do costs more than the price cap (C2, M1).
+    PriceCap {
+        /// The cap.
+        cap: Price,
+        /// The cheapest of them.
+        cheapest: Price,
+    },
+    /// More are wanted, but no offer that would do has room (C2, M1).
+    NoCapacity,
+    /// More are wanted, but no offer is known to have the memory that the model needs (C2, M1).
+    NoFit,
+    /// More are wanted, but the credit is used up (C2, M3).
+    NoCredit,
+    /// More are wanted, but the gateway may have no more replicas over all deployments (A6, C2).
+    GatewayCap {
+        /// How many it may have.
+        cap: u32,
+    },
+    /// One fewer, so that another deployment, which waits, has room for one under the gateway's cap (C-108).
+    MadeRoom,
+    /// What the engines hold is not known well enough to decide by; the fleet is held as it is (C4).
+    NoData,
     /// The provider does not answer; the fleet is held as it is (C2, C4).
     ProviderError,
 }
@@ -109,16 +187,27 @@ impl ScaleReason {
             Self::Demand => "demand",
             Self::QueueWait => "queue_wait",
             Self::FromZero => "from_zero",
+            Self::Burst { .. } => "burst",
+            Self::Confirming { .. } => "confirming",
+            Self::Step { .. } => "step",
             Self::BelowMin => "below_min",
             Self::AtMax => "at_max",
             Self::AtMin => "at_min",
             Self::OnTheirWay { .. } => "on_their_way",
             Self::Cooling { .. } => "cooling",
+            Self::Survivors { .. } => "survivors",
             Self::LowDemand => "low_demand",
             Self::Idle => "idle",
             Self::AutoscaleOff => "autoscale_off",
             Self::BackingOff { .. } => "backing_off",
             Self::Replacing => "replacing",
+            Self::PriceCap { .. } => "price_cap",
+            Self::NoCapacity => "no_capacity",
+            Self::NoFit => "no_fit",
+            Self::NoCredit => "no_credit",
+            Self::GatewayCap { .. } => "gateway_cap",
+            Self::MadeRoom => "made_room",
+            Self::NoData => "no_data",
             Self::ProviderError => "provider_error",
         }
     }
@@ -129,42 +218,56 @@ impl ScaleReason {
 pub struct ScaleDecision {
     /// When.
     pub at: Instant,
+    /// How the need was worked out.
+    pub rule: Rule,
     /// Requests in flight, including the queue.
     pub demand: u32,
     /// Requests in the queue.
     pub queued: u32,
     /// Age of the oldest of them.
     pub oldest_wait: Duration,
+    /// Share of the ready replicas' memory that requests held, in percent, rounded down; `None` where it is not known
+    /// or not what the rule goes by.
+    pub load: Option<u32>,
     /// Replicas that count: ready ones and those on their way.
     pub current: u32,
     /// Replicas that the rule asks for, before any guard.
     pub needed: u32,
-    /// Replicas that the guards allow: what is done.
+    /// Replicas that there should be; growth that cannot be had now stays wanted.
     pub target: u32,
     /// Why.
     pub reason: ScaleReason,
 }
 
+impl ScaleDecision {
+    /// What was seen and what it needs, as `97 in flight need 4`.
+    fn needs(&self) -> String {
+        let Self { demand, needed, .. } = self;
+        match (self.load, demand) {
+            (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
+            (None, 0) => "nothing is in flight".to_owned(),
+            (None, 1) => format!("1 in flight needs {needed}"),
+            (None, _) => format!("{demand} in flight need {needed}"),
+        }
+    }
+}
+
 /// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
 impl fmt::Display for ScaleDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { demand, needed, target, .. } = self;
-        let needs = match demand {
-            0 => "nothing is in flight".to_owned(),
-            1 => format!("1 in flight needs {needed}"),
-            _ => format!("{demand} in flight need {needed}"),
-        };
+        let (needs, target) = (self.needs(), self.target);
         match &self.reason {
             ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
             ScaleReason::QueueWait => {
-                write!(
-                    f,
-                    "a request has waited {:.1} s, {} queued",
-                    self.oldest_wait.as_secs_f64(),
-                    self.queued
-                )
+                let waited = self.oldest_wait.as_secs_f64();
+                write!(f, "a request has waited {waited:.1} s, {} queued", self.queued)
             }
             ScaleReason::FromZero => f.write_str("a request waits and no replica is ready"),
+            ScaleReason::Burst { grew } => {
+                write!(f, "the engines' queues grew by {grew} since the last check")
+            }
+            ScaleReason::Confirming { seen, of } => write!(f, "{needs}, confirming {seen}/{of}"),
+            ScaleReason::Step { most } => write!(f, "{needs}, at most {most} are added at a time"),
             ScaleReason::BelowMin => write!(f, "min is {target}"),
             ScaleReason::AtMax => write!(f, "{needs}, but max is {target}"),
             ScaleReason::AtMin => write!(f, "{needs}, but min is {target}"),
@@ -172,6 +275,9 @@ impl fmt::Display for ScaleDecision {
             ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
             ScaleReason::Cooling { low_for, window } => {
                 write!(f, "{needs}, cooling {} s of {} s", low_for.as_secs(), window.as_secs())
+            }
+            ScaleReason::Survivors { percent } => {
+                write!(f, "{needs}; with one fewer, survivors would be at {percent} %")
             }
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
             ScaleReason::Idle => f.write_str("nothing was in flight for the whole window"),
@@ -181,6 +287,17 @@ impl fmt::Display for ScaleDecision {
                 write!(f, "{failures} failed {starts}, next try in {} s", retry_in.as_secs_f64().ceil())
             }
             ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
+            ScaleReason::PriceCap { cap, cheapest } => {
+                write!(f, "{needs}, but the price cap is {cap} and the cheapest offer is {cheapest}")
+            }
+            ScaleReason::NoCapacity => write!(f, "{needs}, but no offer has room"),
+            ScaleReason::NoFit => write!(f, "{needs}, but no offer has the memory that the model needs"),
+            ScaleReason::NoCredit => write!(f, "{needs}, but the credit is used up"),
+            ScaleReason::GatewayCap { cap } => {
+                write!(f, "{needs}, but the gateway may have {cap} replicas over all deployments")
+            }
+            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
+            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
             ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
         }
     }
@@ -193,6 +310,8 @@ mod tests {
     fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
         let decision = ScaleDecision {
             at: Instant::ZERO,
+            rule: Rule::Concurrency,
+            load: None,
             demand,
             queued: 3,
             oldest_wait: Duration::from_millis(1234),
@@ -228,6 +347,54 @@ mod tests {
             (
                 said(1, 1, 1, ScaleReason::BackingOff { failures: 3, retry_in }),
                 "3 failed starts in a row, next try in 9 s",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
+    }
+
+    #[test]
+    fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
+        let told = |load, needed, reason| {
+            let decision = ScaleDecision {
+                at: Instant::ZERO,
+                rule: Rule::TokenLoad,
+                demand: 9,
+                queued: 0,
+                oldest_wait: Duration::ZERO,
+                load,
+                current: 3,
+                needed,
+                target: 3,
+                reason,
+            };
+            decision.to_string()
+        };
+        let cap = ScaleReason::PriceCap { cap: Price(1_000_000), cheapest: Price(1_350_000) };
+        for (text, expected) in [
+            (
+                told(Some(80), 4, ScaleReason::Confirming { seen: 1, of: 2 }),
+                "memory is 80 % full, which needs 4, confirming 1/2",
+            ),
+            (
+                told(Some(40), 2, ScaleReason::Survivors { percent: 80 }),
+                "memory is 40 % full, which needs 2; with one fewer, survivors would be at 80 %",
+            ),
+            (
+                told(Some(99), 9, ScaleReason::Step { most: 2 }),
+                "memory is 99 % full, which needs 9, at most 2 are added at a time",
+            ),
+            (
+                told(None, 4, cap),
+                "9 in flight need 4, but the price cap is $1.00/h and the cheapest offer is $1.35/h",
+            ),
+            (
+                told(None, 4, ScaleReason::GatewayCap { cap: 8 }),
+                "9 in flight need 4, but the gateway may have 8 replicas over all deployments",
+            ),
+            (
+                told(None, 4, ScaleReason::Burst { grew: 12 }),
+                "the engines' queues grew by 12 since the last check",
             ),
         ] {
             assert_eq!(text, expected);

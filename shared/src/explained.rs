@@ -170,4 +170,6 @@ pub enum ChosenBy {
     Prefix,
     /// The policy (R3).
     Policy,
+    /// It has come and is short of homes, and little is lost by moving there (R2).
+    Growth,
 }

@@ -9,6 +9,7 @@ pub mod explained;
 pub mod id;
 pub mod names;
 pub mod offer;
+pub mod policy;
 pub mod problem;
 pub mod replica;
 pub mod request;

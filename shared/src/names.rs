@@ -12,6 +12,14 @@ pub mod header {
     pub const RETRY_AFTER_MS: &str = "retry-after-ms";
     /// How often a client has tried this request before; sent by the OpenAI SDKs.
     pub const RETRY_COUNT: &str = "x-stainless-retry-count";
+    /// How urgent a request is, see [`crate::request::Priority`]; from the client.
+    pub const PRIORITY: &str = "x-tidegate-priority";
+    /// Milliseconds within which a request must have been sent to a replica, or not at all; from the client.
+    pub const START_WITHIN_MS: &str = "x-tidegate-start-within-ms";
+    /// Milliseconds after which an Envoy in front gives up on a request.
+    pub const ENVOY_TIMEOUT_MS: &str = "x-envoy-expected-rq-timeout-ms";
+    /// Seconds after which a client that hears nothing gives up; sent by the SDKs of OpenAI and Anthropic.
+    pub const SDK_TIMEOUTS: [&str; 2] = ["x-stainless-read-timeout", "x-stainless-timeout"];
     /// Seconds of silence after which a client that waits for a stream wants a comment (Q3).
     pub const KEEPALIVE: &str = "x-tidegate-keepalive";
     /// Headers that name a conversation, in order of precedence (R1).

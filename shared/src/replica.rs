@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ReplicaId;
+use crate::offer::Price;
 use crate::request::Tokens;
 use crate::time::Instant;
 
@@ -83,6 +84,34 @@ pub struct ReplicaFacts {
     pub in_flight: u32,
     /// Conversations that have their home there.
     pub conversations: u32,
+    /// What it costs.
+    pub price: Price,
+    /// Tokens that requests in progress hold in its memory, as its engine last said and as corrected since (R8);
+    /// `None` where it has not said lately: unknown, never zero (G2).
+    pub load: Option<Tokens>,
+    /// Tokens that its memory can hold; `None` where its engine never said.
+    pub memory: Option<Tokens>,
+    /// Requests that its engine has accepted and not begun; `None` where it has not said lately.
+    pub waiting: Option<u32>,
+}
+
+impl ReplicaFacts {
+    /// A replica of which nothing else is known: no request, no conversation, no price, no figure of its engine.
+    pub const fn new(id: ReplicaId, phase: Phase, since: Instant, capacity: Capacity) -> Self {
+        let (in_flight, conversations, price) = (0, 0, Price::FREE);
+        let (load, memory, waiting) = (None, None, None);
+        Self { id, phase, since, capacity, in_flight, conversations, price, load, memory, waiting }
+    }
+
+    /// Whether requests may be in progress there or begin at any moment.
+    pub const fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready)
+    }
+
+    /// Whether it was ordered and is not ready yet.
+    pub const fn is_on_its_way(&self) -> bool {
+        matches!(self.phase, Phase::Provisioning | Phase::Starting)
+    }
 }
 
 /// What an engine last said of itself (G2). `None` is unknown, never zero.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::Duration;
+
 /// A number of tokens, estimated from bytes unless an engine said so (R8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -33,6 +35,40 @@ pub enum Identity {
     None,
 }
 
+/// How urgent a request is (Q1), the most urgent first: who waits is served in this order, and in order of arrival
+/// among equals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    /// Before all others.
+    High,
+    /// What is not said to be anything else.
+    #[default]
+    Normal,
+    /// What can wait: batches, evaluations.
+    Low,
+}
+
+impl Priority {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
+    /// The header value and log word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        }
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// The facts of one request, made before any lock is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestFacts {
@@ -56,6 +92,10 @@ pub struct RequestFacts {
     /// Whether the client says that it has asked this before; `None` when it does not say. Tells a client that comes
     /// back from another one that asks the same for the first time (Q2).
     pub retry: Option<bool>,
+    /// How urgent it is (Q1).
+    pub priority: Priority,
+    /// How long after it was admitted its client is still there to see it sent to a replica, as far as it said (Q2).
+    pub start_within: Option<Duration>,
 }
 
 /// How a request came to its replica (H5, `x-tidegate-route`).
@@ -68,7 +108,7 @@ pub enum Route {
     Placed,
     /// Served elsewhere this once; the home is unchanged (R4).
     Detour,
-    /// The home is gone; the conversation has a new one (R5).
+    /// The conversation has a new home: the old one is gone (R5), or the fleet has grown and little was lost (R2).
     Rehomed,
     /// No conversation; any replica will do.
     Any,

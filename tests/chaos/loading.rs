@@ -31,6 +31,42 @@ async fn q3_c_028_a_crowd_at_zero_waits_until_the_model_is_loaded() {
 }
 
 #[tokio::test]
+async fn c_101_nothing_but_the_cold_start_limit_ends_a_long_wait() {
+    // A tenth or less of what it is in earnest: a load of 8 s, beside which every other limit is short.
+    let arguments = ["--model", "chat", "--load-time", "8s", "--step-us", "2000"];
+    let never = Deployment::named("never").engine(&["--model", "never", "--load-time", "1h"]);
+    let config = Config::of(engines(&arguments).set("max", 1))
+        .and(never.set("max", 1).set("queue.cold_start", "1s"))
+        .set("limits.first_byte", "2s")
+        .set("limits.between_bytes", "2s")
+        .set("limits.header_read", "2s")
+        .set("limits.connect", "1s");
+    let fleet = Fleet::with(config).await;
+    let mut clients = JoinSet::new();
+    for (index, client) in [fleet.client(), fleet.h2(), fleet.client(), fleet.h2()].into_iter().enumerate() {
+        let mut body = brief(&index.to_string());
+        body["stream"] = (index >= 2).into();
+        clients.spawn(async move { client.post(CHAT, &body).await });
+    }
+    let mut body = brief("hi");
+    body["model"] = "never".into();
+    let refused = fleet.client().post(CHAT, &body).await;
+    assert_eq!(
+        (refused.status, &refused.json()["error"]["code"]),
+        (503, &Value::from("cold_start_too_long"))
+    );
+    fleet.queued(4).await;
+    while let Some(answer) = clients.join_next().await {
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status, 200, "{:?}", answer.body);
+    }
+    let only = [("reason", "cold_start_too_long")];
+    let metrics = fleet.metrics().await;
+    assert_eq!((metrics.total(metric::REFUSALS, &[]), metrics.total(metric::REFUSALS, &only)), (1.0, 1.0));
+    fleet.assert_idle().await;
+}
+
+#[tokio::test]
 async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut() {
     let fleet = Fleet::launch(engines(LOADING).set("max", 2).set("window", "1s")).await;
     assert_eq!(fleet.ask("hi").await.status, 200);
@@ -50,7 +86,8 @@ async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut() {
 #[tokio::test]
 async fn c_055_the_idle_replica_goes_and_the_busy_one_stays() {
     let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "10000"];
-    let deployment = engines(&arguments).set("min", 1).set("max", 3).set("target_concurrency", 1);
+    let deployment = engines(&arguments).set("rule", "concurrency").set("min", 1).set("max", 3);
+    let deployment = deployment.set("target_concurrency", 1);
     let fleet = Fleet::launch(deployment.set("window", "1s").set("queue.headroom", "10m")).await;
     let mut streams = Vec::new();
     for index in 0..3 {

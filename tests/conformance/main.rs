@@ -12,11 +12,19 @@ mod explain;
 #[cfg(test)]
 mod front;
 #[cfg(test)]
+mod growth;
+#[cfg(test)]
+mod health;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod keepalive;
 #[cfg(test)]
 mod leaving;
+#[cfg(test)]
+mod policy;
+#[cfg(test)]
+mod priority;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]

@@ -126,9 +126,11 @@ async fn c_080_no_secret_and_no_prompt_is_in_anything_that_the_gateway_writes() 
     let cases =
         ["serve", "refuse", "garble", "headers", "die", "break", "tear", "fail", "stall", "leave", "serve"];
     let mut statuses = BTreeSet::new();
-    for client in [Client::h1, Client::h2] {
-        for prompt in cases {
-            statuses.insert(ask(client(gateway.address), prompt).await);
+    for prompt in cases {
+        statuses.insert(ask(gateway.client(), prompt).await);
+        // A stream that is torn at once is cut by a reset over HTTP/2, which may overtake its head.
+        if prompt != "tear" {
+            statuses.insert(ask(gateway.h2(), prompt).await);
         }
     }
     assert!(statuses.is_superset(&BTreeSet::from([200, 400, 502])), "it failed in many ways: {statuses:?}");
@@ -163,7 +165,7 @@ async fn c_080_no_secret_and_no_prompt_is_in_anything_that_the_gateway_writes() 
     // It did look: the log is at its most talkative, and every request is in the access log.
     assert!(gateway.log().contains("TRACE") || gateway.log().contains("DEBUG"), "{}", gateway.log());
     eventually("the access log is written", async || match gateway.printed().lines().count() {
-        lines if lines >= 2 * cases.len() + 6 => Ok(()),
+        lines if lines >= 2 * cases.len() + 5 => Ok(()),
         lines => Err(format!("{lines} lines")),
     })
     .await;

@@ -176,12 +176,14 @@ async fn c_036_refusals_of_bad_prompts_are_neutral_and_final() {
         };
     let stubs = [Stub::with(work).await, Stub::with(work).await];
     let gateway = serve(&[&stubs[0], &stubs[1]]).await;
-    for index in 0..100 {
+    for index in 0..1000 {
         let (text, wanted) =
             if index % 2 == 0 { ("bad".to_owned(), 400) } else { (format!("good {index}"), 200) };
         assert_eq!(gateway.client().post(CHAT, &chat("chat", &text)).await.status, wanted);
     }
-    assert_eq!(stubs[0].count() + stubs[1].count(), 100, "one attempt each");
+    assert_eq!(stubs[0].count() + stubs[1].count(), 1000, "one attempt each");
+    assert_eq!(gateway.metrics().await.total(metric::EJECTIONS, &[]), 0.0);
+    assert_eq!(gateway.metrics().await.total(metric::UPSTREAM_ERRORS, &[]), 0.0);
     assert_eq!(gateway.metrics().await.total(metric::REPLICAS, &[("phase", "ready")]), 2.0);
 }
 

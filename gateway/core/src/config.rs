@@ -4,6 +4,7 @@
 //! here.
 
 use serde::{Deserialize, Serialize};
+use tidegate_shared::policy::PolicyName;
 use tidegate_shared::time::Duration;
 
 /// The usual concurrency limit of a replica whose deployment aims at `target` requests in flight per replica:
@@ -12,13 +13,15 @@ pub const fn usual_concurrency(target: u32) -> u32 {
     target.saturating_add(target.div_ceil(4))
 }
 
-/// The limits of one dispatcher (Q1–Q3, R4, R7).
+/// The limits of one dispatcher, and how it places what is bound to no replica (Q1–Q3, R3, R4, R7).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Requests that one replica works on at a time, at least 1 (Q1).
     pub concurrency: u32,
     /// Share of its capacity that a replica may fill before it sheds, in percent, 1 to 100 (R4).
     pub load_percent: u32,
+    /// Where new conversations, and requests that belong to none, go (R3).
+    pub policy: PolicyName,
     /// Requests that may wait in the queue; 0: none waits (Q1).
     pub queue_requests: u32,
     /// Bytes of body that may wait in the queue; 0: only requests without a body wait (Q1).
@@ -38,6 +41,7 @@ impl Default for Limits {
         Self {
             concurrency: usual_concurrency(32),
             load_percent: 90,
+            policy: PolicyName::LeastLoad,
             queue_requests: 1000,
             queue_bytes: 256 << 20,
             headroom: Duration::from_secs(2),

@@ -1,8 +1,9 @@
 //! Which replica is the home of which conversation (R1, R2, R7): a bounded table with least-recent-use eviction.
 //!
 //! Knows nothing of loads or phases: whether a home is still good is for `dispatch` to say. A conversation is found
-//! under its newest key and under the one before, so that a regenerated answer still finds it; it costs 32 bytes plus
-//! at most 2 × 10 bytes of index.
+//! under its newest key and under the one before, so that a regenerated answer still finds it; it costs 40 bytes plus
+//! at most 2 × 10 bytes of index. How often the fleet grew is counted here, since a conversation remembers during which
+//! growth it got its home.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ struct Slot {
     used_ms: u32,
     newer: u32,
     older: u32,
+    /// The growth during which it got its home.
+    settled: u32,
 }
 
 /// Where a conversation was found.
@@ -33,6 +36,29 @@ pub struct Found {
     pub home: ReplicaId,
     /// Found under its newest key; else the request forks off an earlier turn.
     newest: bool,
+    /// For how long nothing was heard of it.
+    idle: Duration,
+    settled: u32,
+    /// It has its home from before the last growth.
+    older: bool,
+}
+
+impl Found {
+    /// For how long nothing was heard of it.
+    pub fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// The growth during which it got its home.
+    pub fn settled(&self) -> u32 {
+        self.settled
+    }
+
+    /// Whether it may get another home while the one it has is well: not before the fleet has grown since it got that
+    /// one, and not where the request forks off it.
+    pub fn may_settle(&self) -> bool {
+        self.newest && self.older
+    }
 }
 
 /// Conversation → home.
@@ -48,6 +74,8 @@ pub struct Conversations {
     homes: BTreeMap<ReplicaId, u32>,
     max: u32,
     idle: Duration,
+    /// How often the fleet grew.
+    growth: u32,
 }
 
 impl Conversations {
@@ -63,7 +91,14 @@ impl Conversations {
             homes: BTreeMap::new(),
             max: max.clamp(1, NIL / 2),
             idle,
+            growth: 0,
         }
+    }
+
+    /// The fleet grew. Gives how often it did so far.
+    pub fn grew(&mut self) -> u32 {
+        self.growth = self.growth.saturating_add(1);
+        self.growth
     }
 
     /// Conversations remembered now.
@@ -83,7 +118,10 @@ impl Conversations {
 
     /// The conversation under `key`, unless it was idle for too long.
     pub fn find(&self, now: Instant, key: ConversationKey) -> Option<Found> {
-        self.known(key).filter(|found| !self.was_idle(now, *found))
+        let found = self.known(key).filter(|found| !self.was_idle(now, *found))?;
+        let used = self.slots.get(found.slot as usize)?.used_ms;
+        let idle = Duration::from_millis(u64::from(millis(now).wrapping_sub(used)));
+        Some(Found { idle, ..found })
     }
 
     /// The conversation with the longest known prefix among `chain` (first boundary first), and which boundary that is.
@@ -106,7 +144,8 @@ impl Conversations {
         if self.count >= self.max && self.oldest != NIL {
             self.remove(self.oldest);
         }
-        let fresh = Slot { key: key.0, before: None, home, used_ms: millis(now), newer: NIL, older: NIL };
+        let (used_ms, settled) = (millis(now), self.growth);
+        let fresh = Slot { key: key.0, before: None, home, used_ms, newer: NIL, older: NIL, settled };
         let slot = match self.free.pop() {
             Some(slot) => {
                 if let Some(place) = self.slots.get_mut(slot as usize) {
@@ -157,6 +196,7 @@ impl Conversations {
     pub fn rehome(&mut self, now: Instant, found: Found, home: ReplicaId) -> Found {
         self.touch(now, found.slot);
         if let Some(slot) = self.slots.get_mut(found.slot as usize) {
+            slot.settled = self.growth;
             let old = std::mem::replace(&mut slot.home, home);
             self.leave(old);
             *self.homes.entry(home).or_default() += 1;
@@ -167,8 +207,9 @@ impl Conversations {
     /// The conversation under `key`, however long ago it was used.
     fn known(&self, key: ConversationKey) -> Option<Found> {
         let entry = *self.index.find(key.0, |entry| self.key_of(*entry) == Some(key.0))?;
-        let home = self.slots.get((entry / 2) as usize)?.home;
-        Some(Found { slot: entry / 2, home, newest: entry.is_multiple_of(2) })
+        let Slot { home, settled, .. } = *self.slots.get((entry / 2) as usize)?;
+        let (newest, older) = (entry.is_multiple_of(2), settled < self.growth);
+        Some(Found { slot: entry / 2, home, newest, idle: Duration::ZERO, settled, older })
     }
 
     fn was_idle(&self, now: Instant, found: Found) -> bool {

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use tidegate_shared::decision::Refusal;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{EngineReport, Phase, ReplicaFacts};
@@ -21,6 +22,7 @@ mod explain;
 mod judge;
 mod place;
 mod replicas;
+mod settle;
 mod verdict;
 mod wait;
 
@@ -32,15 +34,17 @@ use crate::drain::Drain;
 use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
 pub use crate::health::{Cause, Fault, Sign, Trust};
+use crate::inflow::Inflow;
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
 use crate::queue::{Queue, Waiter};
 use crate::retry::Budget;
-use crate::route::{LeastLoad, Policy, PolicyName, Turn};
+use crate::route::{LeastLoad, Policy, PolicyName, Turn, policy};
 use judge::Judge;
 use place::Choice;
-use replicas::Replicas;
+use replicas::{Replica, Replicas};
+use settle::Settling;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an
 /// estimate may be off by as much and its promise is kept all the same (Q2); but no longer than this.
@@ -53,14 +57,17 @@ struct Entry {
     kept: Kept,
     /// It was here before, and was told to come back or failed by a replica.
     promised: bool,
-    /// Others who were told to come back and can be expected to.
+    /// Others as urgent who were told to come back and can be expected to.
     told: u32,
+    /// When its client is gone; [`Instant::NEVER`] where it did not say.
+    start_by: Instant,
 }
 
 impl Entry {
     /// `kept`: the promise that it keeps by coming `now`, if any.
-    fn new(now: Instant, kept: Option<Kept>, told: u32) -> Self {
-        Self { kept: kept.unwrap_or(Kept::new(now)), promised: kept.is_some(), told }
+    fn new(now: Instant, facts: &RequestFacts, kept: Option<Kept>, told: u32) -> Self {
+        let start_by = start_by(facts, now);
+        Self { kept: kept.unwrap_or(Kept::new(now)), promised: kept.is_some(), told, start_by }
     }
 }
 
@@ -87,6 +94,7 @@ pub struct Dispatcher {
     conversations: Conversations,
     queue: Queue,
     drain: Drain,
+    inflow: Inflow,
     promises: Promises,
     policy: Box<dyn Policy>,
     /// The latest turn served: a replica that was passed over for long does not catch up in one burst.
@@ -102,6 +110,7 @@ pub struct Dispatcher {
     budget: Budget,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
+    settling: Settling,
 }
 
 impl Dispatcher {
@@ -109,15 +118,15 @@ impl Dispatcher {
     pub fn new(limits: Limits, startable: bool, now: Instant) -> Self {
         Self {
             conversations: Conversations::new(limits.conversations, limits.conversation_idle),
-            replicas: Replicas::new(limits.concurrency),
+            replicas: Replicas::new(limits.concurrency, limits.load_percent),
             prefixes: Prefixes::new(limits.conversations),
             estimate: Estimate::default(),
-            limits,
             startable,
             queue: Queue::default(),
             drain: Drain::default(),
+            inflow: Inflow::default(),
             promises: Promises::default(),
-            policy: Box::new(LeastLoad),
+            policy: policy(limits.policy, 0),
             turn: Turn::default(),
             warm_since: now,
             cold_since: now,
@@ -128,24 +137,31 @@ impl Dispatcher {
             budget: Budget::default(),
             woken: Vec::new(),
             pressed: false,
+            settling: Settling::new(now),
+            limits,
         }
     }
 
-    /// The same, with another policy than the default one; `seed` begins its random numbers, if it takes any.
+    /// The same with this policy; `seed` (0 unless said) begins its random numbers, if it takes any. It is the driver that
+    /// knows a seed: gateways side by side must not draw alike, and a replay must.
     pub fn with_policy(self, name: PolicyName, seed: u64) -> Self {
-        Self { policy: name.policy(seed), ..self }
+        Self { policy: policy(name, seed), ..self }
     }
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, facts: &Arc<RequestFacts>) -> Verdict {
         self.budget.request(now);
         let kept = self.promises.redeem(now, facts.fingerprint, facts.retry);
-        let entry = Entry::new(now, kept, self.promises.expected());
-        self.admit(now, facts, &[], entry)
+        let entry = Entry::new(now, facts, kept, self.promises.expected_before(facts.priority));
+        let verdict = self.admit(now, facts, &[], entry);
+        if !entry.promised {
+            self.inflow.came(now, facts.priority, self.drain.time_for(now, 1, 1));
+        }
+        verdict
     }
 
     /// A replica failed a request before the first byte of its answer; its lease was ended. `tried` are the replicas
-    /// that failed it, `arrived` is when it first came.
+    /// that failed it, `arrived` is when it first came, from which its client's deadline counts.
     pub fn retry(
         &mut self,
         now: Instant,
@@ -153,8 +169,9 @@ impl Dispatcher {
         tried: &[ReplicaId],
         arrived: Instant,
     ) -> Verdict {
-        let (kept, told) = (Kept::new(arrived), self.promises.expected());
-        self.admit(now, facts, tried, Entry { kept, promised: true, told })
+        let (kept, told) = (Kept::new(arrived), self.promises.expected_before(facts.priority));
+        let start_by = start_by(facts, arrived);
+        self.admit(now, facts, tried, Entry { kept, promised: true, told, start_by })
     }
 
     /// An answer turns out longer than was reserved for it (R8).
@@ -197,8 +214,12 @@ impl Dispatcher {
     /// Something happened to a replica.
     pub fn change(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let was_ready = self.replicas.ready();
+        let comes = self.replicas.get(id).is_some_and(Replica::is_on_its_way);
         self.apply(now, id, change);
         self.keep_enough(now);
+        if comes && self.replicas.get(id).is_some_and(Replica::is_open) {
+            self.grew(now, id, was_ready == 0);
+        }
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
@@ -215,24 +236,22 @@ impl Dispatcher {
         if self.wake(now) {
             self.pump(now);
         }
+        self.turn_away_late(now);
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
             if limit > now {
                 break;
             }
             let before = self.queue.before(ticket);
-            let Some(waiter) = self.queue.leave(ticket) else { break };
-            let retry_after = self.retry_after(now, before, self.promises.expected());
-            let rejection = Rejection { reason, retry_after };
-            self.promise(now, &waiter.facts, ticket.arrived(), rejection);
-            self.woken.push((ticket, Err(rejection)));
+            self.turn_away(now, ticket, before, reason);
         }
     }
 
     /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits and no replica is out.
     pub fn deadline(&self) -> Instant {
         let patience = self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0);
-        patience.min(self.judge.wakes())
+        let gone = self.queue.first_deadline().map_or(Instant::NEVER, |(due, _)| due);
+        patience.min(gone).min(self.judge.wakes())
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -252,13 +271,17 @@ impl Dispatcher {
         let replicas: Vec<_> = self
             .replicas
             .iter()
-            .map(|replica| ReplicaFacts {
-                id: replica.id,
-                phase: replica.phase,
-                since: replica.since,
-                capacity: replica.capacity,
-                in_flight: replica.ledger.in_flight(),
-                conversations: self.conversations.at(replica.id),
+            .map(|replica| {
+                let report = replica.ledger.fresh(now);
+                let told = report.and_then(|report| report.kv_used).is_some();
+                ReplicaFacts {
+                    in_flight: replica.ledger.in_flight(),
+                    conversations: self.conversations.at(replica.id),
+                    load: told.then(|| replica.ledger.load(now)),
+                    memory: replica.ledger.capacity(),
+                    waiting: report.and_then(|report| report.waiting),
+                    ..ReplicaFacts::new(replica.id, replica.phase, replica.since, replica.capacity)
+                }
             })
             .collect();
         Observation {
@@ -306,11 +329,14 @@ impl Dispatcher {
         entry: Entry,
         policy: &mut dyn Policy,
     ) -> Decision {
-        if let Some(choice) = self.place(now, facts, tried, policy) {
+        let late = entry.start_by <= now;
+        if !late && let Some(choice) = self.place(now, facts, tried, policy) {
             return Decision::Take(choice);
         }
-        if let Some(reason) = self.closed(now, facts, entry) {
-            let retry_after = self.retry_after(now, self.queue.len(), entry.told);
+        let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, facts, entry) };
+        if let Some(reason) = closed {
+            let before = self.queue.ahead_of(facts.priority);
+            let retry_after = self.retry_after(now, facts.priority, before, entry.told);
             return Decision::Refuse(Rejection { reason, retry_after });
         }
         Decision::Wait { extra: entry.kept.away.min(MORE_PATIENCE) }
@@ -330,8 +356,11 @@ impl Dispatcher {
                 Verdict::Reject(rejection)
             }
             Decision::Wait { extra } => {
+                self.make_room(now, facts);
                 self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
-                let waiter = Waiter { facts: Arc::clone(facts), tried: tried.to_vec(), since: now, extra };
+                let (facts, tried) = (Arc::clone(facts), tried.to_vec());
+                let Entry { promised, start_by, .. } = entry;
+                let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
                 Verdict::Wait(self.queue.enter(entry.kept.arrived, waiter))
             }
         }
@@ -346,8 +375,9 @@ impl Dispatcher {
         result
     }
 
-    /// Lets whoever may go leave the line, first come first.
+    /// Lets whoever may go leave the line, in order.
     fn pump(&mut self, now: Instant) {
+        self.turn_away_late(now);
         let mut last = None;
         while let Some((ticket, waiter)) = self.queue.next(last) {
             let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
@@ -363,6 +393,11 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// When the client of a request that was admitted at `from` is gone.
+fn start_by(facts: &RequestFacts, from: Instant) -> Instant {
+    facts.start_within.map_or(Instant::NEVER, |within| from + within)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod dispatch;
 pub mod drain;
 pub mod estimate;
 pub mod health;
+pub mod inflow;
 pub mod ledger;
 pub mod prefixes;
 pub mod promise;

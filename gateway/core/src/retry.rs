@@ -24,8 +24,10 @@ pub const LOADING: usize = 8;
 pub enum Failure {
     /// It was not sent: nobody could be connected to.
     Connect,
-    /// The connection ended under it.
+    /// The connection ended under it, and the replica lives.
     Broken,
+    /// The connection ended under it, because the replica died: it takes no other until it is back.
+    Died,
     /// The engine says that it is full.
     Busy,
     /// The engine is loading its model: it became ready and has begun anew (C-028).
@@ -33,8 +35,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether trying again takes of the budget: an engine has, or may have, worked for it. Nothing was asked of one
-    /// that could not be connected to, and nothing was lost by one that loads.
+    /// Whether trying again takes of the budget: an engine has, or may have, worked for it, and may do so again and
+    /// again. Nothing was asked of one that could not be connected to, nothing was lost by one that loads, and a death
+    /// happens once: what it leaves behind is served by others, however much that is (R5).
     pub const fn costs(self) -> bool {
         matches!(self, Self::Broken | Self::Busy)
     }
@@ -54,7 +57,7 @@ impl Tries {
     /// twice where an idle connection had died.
     pub fn failed(&mut self, replica: ReplicaId, failure: Failure, sends: usize) {
         self.tried.push(replica);
-        self.broken += usize::from(failure == Failure::Broken);
+        self.broken += usize::from(matches!(failure, Failure::Broken | Failure::Died));
         if failure == Failure::Loading {
             self.loading += 1;
         } else {

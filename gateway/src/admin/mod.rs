@@ -32,7 +32,8 @@ use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
 use status::{
-    DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, ReplicaStatus, Status,
+    DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
+    ReplicaStatus, Status,
 };
 
 /// How long a connection may be idle or take to send a request's head.
@@ -116,6 +117,12 @@ impl Admin {
             replicas: replicas.collect(),
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
+            money: (watched.provider != "static").then_some(MoneyStatus {
+                spent: view.spending.spent,
+                rate: view.spending.rate,
+                worst_case: watched.sizing.worst_case(),
+                credit: view.spending.credit,
+            }),
             trouble: view.provider_error.or(view.last_failure),
         }
     }

@@ -51,6 +51,11 @@ fn forward(
             Some(why) => format!("its home {told} is {why}{}; {policy}", price(decision, at_home)),
             None => format!("its home {told} cannot take it; {policy}"),
         },
+        Route::Rehomed if chosen_by == ChosenBy::Growth => {
+            format!(
+                "{replica} is new and short of conversations, and little is lost by moving there from {told}"
+            )
+        }
         Route::Rehomed => match at_home.and_then(against) {
             Some(why) => format!("its home {told} is {why}, so it gets another; {policy}"),
             None => format!("its home {told} is gone, so it gets another; {policy}"),
@@ -131,6 +136,11 @@ fn refused(reason: Refusal) -> &'static str {
         Refusal::WouldWaitTooLong => {
             "no replica has room, and by the pace of late it would not start within the headroom"
         }
+        Refusal::PushedOut => "as many requests wait as may, and a more urgent one came",
+        Refusal::WouldMissDeadline => {
+            "no replica has room, and by the pace of late it would not start before its deadline"
+        }
+        Refusal::MissedDeadline => "its deadline would have passed",
         Refusal::WaitedTooLong => "it would have waited as long as the headroom allows",
         Refusal::ColdStartTooLong => "no replica would be ready within the cold-start limit",
         Refusal::StartFailed => "replicas keep failing to start",
@@ -219,6 +229,11 @@ mod tests {
                 "its home chat-1 is draining, so it gets another; chat-2 is the least loaded",
             ),
             (
+                to(Route::Rehomed, ChosenBy::Growth),
+                Some(Standing::Free),
+                "chat-2 is new and short of conversations, and little is lost by moving there from chat-1",
+            ),
+            (
                 policy(Route::Detour),
                 Some(Standing::Suspect),
                 "its home chat-1 is not reachable just now; chat-2 is the least loaded",
@@ -280,5 +295,8 @@ mod tests {
         let retry_after = Duration::from_secs(3);
         told.verdict = RouteVerdict::Refuse { reason: Refusal::QueueFull, retry_after };
         assert_eq!(said(&told), "no replica has room, and as many requests wait as may");
+        told.verdict = RouteVerdict::Refuse { reason: Refusal::WouldMissDeadline, retry_after };
+        let expected = "no replica has room, and by the pace of late it would not start before its deadline";
+        assert_eq!(said(&told), expected);
     }
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
@@ -56,8 +57,24 @@ pub struct DeploymentStatus {
     /// The evaluations that changed the target or its reason, newest first, at most [`MOST_DECISIONS`].
     #[serde(default)]
     pub decisions: Vec<DecisionStatus>,
+    /// What it costs (M2); absent for a fleet that somebody else runs.
+    #[serde(default)]
+    pub money: Option<MoneyStatus>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
+}
+
+/// What a deployment costs, in millionths of a dollar (M2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoneyStatus {
+    /// Since the gateway started.
+    pub spent: Money,
+    /// For each hour, as the fleet is now.
+    pub rate: Price,
+    /// For each hour at worst: `max` × the price cap; absent where there is no cap.
+    pub worst_case: Option<Price>,
+    /// Credit that is left over all deployments; absent where it is not counted (M3).
+    pub credit: Option<Money>,
 }
 
 /// One replica.
@@ -160,6 +177,12 @@ impl EngineStatus {
 pub struct DecisionStatus {
     /// Seconds since it was made.
     pub age_s: f64,
+    /// How the need was worked out: `concurrency`, `token-load`, `jobs`; empty where the gateway does not tell.
+    #[serde(default)]
+    pub rule: String,
+    /// Share of the ready replicas' memory that requests held, in percent, where the rule goes by it and knows it.
+    #[serde(default)]
+    pub load: Option<u32>,
     /// Requests in flight, including the queue.
     pub demand: u32,
     /// Requests in the queue.
@@ -183,6 +206,8 @@ impl DecisionStatus {
     pub fn new(decision: &ScaleDecision, now: Instant) -> Self {
         Self {
             age_s: now.since(decision.at).as_secs_f64(),
+            rule: decision.rule.as_str().to_owned(),
+            load: decision.load,
             demand: decision.demand,
             queued: decision.queued,
             oldest_wait_s: decision.oldest_wait.as_secs_f64(),
@@ -199,7 +224,7 @@ impl DecisionStatus {
 mod tests {
     use super::*;
     use crate::pool::{Cause, Fault};
-    use tidegate_shared::decision::ScaleReason;
+    use tidegate_shared::decision::{Rule, ScaleReason};
     use tidegate_shared::time::Duration;
 
     #[test]
@@ -221,6 +246,8 @@ mod tests {
         let second = Duration::from_secs(1);
         let decision = ScaleDecision {
             at: Instant::ZERO + second,
+            rule: Rule::Concurrency,
+            load: None,
             demand: 3,
             queued: 1,
             oldest_wait: second / 2,

@@ -134,7 +134,9 @@ fn deployment(deployment: &Deployment) -> String {
                 Mode::Flex => "flex",
                 Mode::Active => "active",
             };
-            format!("{name} (process, {mode}, {} to {})", sizing.min, replicas_word(sizing.max as usize))
+            let most = replicas_word(sizing.max as usize);
+            let cost = sizing.worst_case().map(|cost| format!(", {cost} at most")).unwrap_or_default();
+            format!("{name} (process, {mode}, {} to {most}{cost})", sizing.min)
         }
     }
 }
@@ -158,7 +160,7 @@ mod tests {
     fn a_pipe_gets_one_line_for_each_fault() {
         let expected = "\
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
-t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
 t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 ";
@@ -171,7 +173,7 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
   1 | listen = 8080
     |          ^^^^
-t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
   2 | colour = \"\\u0041\"
     | ^^^^^^
 t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
@@ -206,10 +208,11 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
     fn a_good_file_is_summed_up_in_one_line() {
         let text = "[[deployment]]\nname = \"chat\"\nprocess = { command = [\"e\", \"{port}\"] }\n\
             [[deployment]]\nname = \"held\"\nmin = 1\nautoscale = false\nprocess = { command = [\"e\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"dear\"\nprice_cap = 2.5\nprocess = { command = [\"e\", \"{port}\"] }\n\
             [[deployment]]\nname = \"embed\"\nreplica = [{ url = \"http://a\" }, { url = \"http://b\" }]\n";
         let config = Config::parse(text, Path::new("t.toml")).expect("good");
         let expected = "t.toml is fine: would serve chat (process, flex, 0 to 4 replicas), \
-            held (process, held at 1 replica), embed (static, 2 replicas) on 127.0.0.1:8080";
+            held (process, held at 1 replica), dear (process, flex, 0 to 4 replicas, $10.00/h at most), embed (static, 2 replicas) on 127.0.0.1:8080";
         assert_eq!(summary(Path::new("t.toml"), &config), expected);
     }
 }

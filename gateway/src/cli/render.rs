@@ -4,9 +4,10 @@
 //! Never prints a control character that came from an engine, and colours only where the style says so.
 
 use tidegate_scaler_core::config::Mode;
+use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 
-use crate::admin::status::{DecisionStatus, DeploymentStatus, ReplicaStatus, Status};
+use crate::admin::status::{DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status};
 
 use super::grid::{Cell, Grid, age, counted, sentence};
 use super::style::{Style, Tint, clean};
@@ -27,6 +28,9 @@ pub(super) fn render(status: &Status, style: Style) -> String {
 fn block(deployment: &DeploymentStatus, style: Style) -> String {
     let name = style.paint(Tint::Bold, &clean(&deployment.name));
     let mut text = format!("{name}  {}\n  {}\n", size(deployment), load(deployment));
+    if let Some(money) = deployment.money.and_then(money) {
+        text.push_str(&format!("  {money}\n"));
+    }
     if let Some(decision) = &deployment.decision {
         let wants = format!("wants {}: {}", counted(decision.target, "replica"), decision.text);
         text.push_str(&sentence("", &wants, None, style));
@@ -78,6 +82,17 @@ fn load(deployment: &DeploymentStatus) -> String {
         _ => format!(" (oldest {})", age(deployment.oldest_wait_s)),
     };
     format!("{in_flight} in flight, {queued} queued{waited}, {}", counted(*conversations, "conversation"))
+}
+
+/// What it costs, where anything has a price.
+fn money(money: MoneyStatus) -> Option<String> {
+    let MoneyStatus { spent, rate, worst_case, credit } = money;
+    if (spent, rate, worst_case, credit) == (Money::default(), Price::FREE, None, None) {
+        return None;
+    }
+    let worst = worst_case.map(|worst| format!(", {worst} at most")).unwrap_or_default();
+    let credit = credit.map(|credit| format!("; credit {credit}")).unwrap_or_default();
+    Some(format!("{rate} now{worst}, {spent} spent{credit}"))
 }
 
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {

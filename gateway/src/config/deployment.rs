@@ -1,16 +1,19 @@
 //! Reads one deployment and checks that its settings fit together.
 //!
-//! Defaults that hang on other settings are worked out here and nowhere else: the target from the task, the window
-//! and the floor from the mode, the queue threshold from the headroom, the concurrency limit from the target.
+//! Defaults that hang on other settings are worked out here and nowhere else: the target from the task and the rule, the
+//! window from the mode and the rule, the floor from the mode, the queue threshold from the headroom, the concurrency limit from the target.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use http::HeaderName;
 use tidegate_gateway_core::config::{Limits, usual_concurrency};
-use tidegate_scaler_core::config::{MAX_REPLICAS, Mode, Sizing, Task};
+use tidegate_scaler_core::config::{COOL, MAX_REPLICAS, Mode, RuleChoice, Sizing, Task};
+use tidegate_shared::decision::Rule;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::header;
+use tidegate_shared::offer::Price;
+use tidegate_shared::policy::PolicyName;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
 
@@ -31,11 +34,37 @@ const MOST_HEADERS: usize = 16;
 
 const TASKS: [(&str, Task); 4] =
     [("chat", Task::Chat), ("embeddings", Task::Embeddings), ("image", Task::Image), ("video", Task::Video)];
+const POLICIES: [(&str, PolicyName); 5] = {
+    let [least, two, prefix, round, random] = PolicyName::ALL;
+    [
+        (least.as_str(), least),
+        (two.as_str(), two),
+        (prefix.as_str(), prefix),
+        (round.as_str(), round),
+        (random.as_str(), random),
+    ]
+};
+const RULES: [(&str, RuleChoice); 4] = [
+    ("auto", RuleChoice::Auto),
+    ("concurrency", RuleChoice::Fixed(Rule::Concurrency)),
+    ("token-load", RuleChoice::Fixed(Rule::TokenLoad)),
+    ("jobs", RuleChoice::Fixed(Rule::Jobs)),
+];
 const MODES: [(&str, Mode); 2] = [("flex", Mode::Flex), ("active", Mode::Active)];
 
 /// The settings that make no sense where the fleet is fixed.
-const SIZING_KEYS: [&str; 7] =
-    ["mode", "min", "max", "window", "queue_threshold", "autoscale", "drain_limit"];
+const SIZING_KEYS: [&str; 10] = [
+    "rule",
+    "mode",
+    "min",
+    "max",
+    "window",
+    "queue_threshold",
+    "autoscale",
+    "drain_limit",
+    "price_cap",
+    "base_fee",
+];
 
 /// One deployment; `None` only where a fault has been recorded.
 pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, '_>) -> Option<Deployment> {
@@ -46,14 +75,25 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     }
     let model = table.read("model", value::text).map(|found| found.value);
     let task = table.or("task", Task::default(), value::choice(&TASKS));
-    let target = table.or("target_concurrency", task.target_concurrency(), value::integer(1..=100_000));
+    let fixed_fleet = table.given("replica").is_some() && table.given("process").is_none();
+    let rule = if fixed_fleet {
+        RuleChoice::Auto
+    } else {
+        table.or("rule", RuleChoice::Auto, value::choice(&RULES))
+    };
+    let usual = task.target_concurrency(rule);
+    let target = table.or("target_concurrency", usual, value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);
     let source = source(&mut table, base);
     let (http2, tls) = tls::read(&mut table, base, source.as_ref());
     let sizing = match &source {
         Some(Source::Static(replicas)) => fixed(&mut table, replicas.len(), target),
-        Some(Source::Process(_)) | None => sizing(&mut table, target, limits.headroom),
+        Some(Source::Process(_)) | None => {
+            let basis = Sizing { rule, task, target_concurrency: target, ..Sizing::default() };
+            sizing(&mut table, basis, limits.headroom)
+        }
     };
+    let base_fee = money(&mut table, &sizing, source.as_ref());
     table.finish();
     let name = name?.value;
     Some(Deployment {
@@ -62,6 +102,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
         name: DeploymentName::new(&name),
         task,
         sizing,
+        base_fee,
         limits,
         conversation_headers,
         http2,
@@ -79,6 +120,7 @@ fn limits(table: &mut Table<'_, '_>, target: u32) -> (Limits, Vec<HeaderName>) {
     let limits = Limits {
         concurrency: table.or("concurrency_limit", usual.concurrency, value::integer(1..=1_000_000)),
         load_percent: table.or("load_limit", usual.load_percent, value::integer(1..=100)),
+        policy: table.or("policy", usual.policy, value::choice(&POLICIES)),
         queue_requests: queue.or("requests", usual.queue_requests, value::integer(0..=1_000_000)),
         queue_bytes: queue.or("bytes", usual.queue_bytes, value::size(0..=TEBI)),
         headroom: queue.or("headroom", usual.headroom, value::duration(Duration::ZERO..=DAY)),
@@ -114,13 +156,12 @@ fn conversation_headers(table: &mut Table<'_, '_>) -> Vec<HeaderName> {
     names
 }
 
-/// How a fleet that can change is sized.
-fn sizing(table: &mut Table<'_, '_>, target: u32, headroom: Duration) -> Sizing {
-    let usual = Sizing::default();
+/// How a fleet that can change is sized; `usual` has its rule, task and target.
+fn sizing(table: &mut Table<'_, '_>, usual: Sizing, headroom: Duration) -> Sizing {
     let mode = table.or("mode", usual.mode, value::choice(&MODES));
     let min = table.read("min", value::integer(0..=MAX_REPLICAS));
     let max = table.read("max", value::integer(0..=MAX_REPLICAS));
-    let window = table.or("window", mode.window(), value::duration(SECOND..=DAY));
+    let window = table.read("window", value::duration(SECOND..=DAY)).map(|found| found.value);
     let threshold = table.read("queue_threshold", value::duration(Duration::ZERO..=DAY));
     let (min, max) = bounds(table.faults(), mode, min, max);
     if let Some(found) = threshold.as_ref().filter(|found| found.value > headroom) {
@@ -133,12 +174,33 @@ fn sizing(table: &mut Table<'_, '_>, target: u32, headroom: Duration) -> Sizing 
         mode,
         min,
         max,
-        target_concurrency: target,
-        window,
+        window: window.unwrap_or(mode.window()),
+        cool: window.unwrap_or(COOL),
         queue_threshold: threshold.map_or(headroom / 2, |found| found.value),
         autoscale: table.or("autoscale", usual.autoscale, value::boolean),
         drain_limit: table.or("drain_limit", usual.drain_limit, value::duration(Duration::ZERO..=DAY)),
+        price_cap: table.read("price_cap", value::dollars).map(|found| Price(found.value)),
+        ..usual
     }
+}
+
+/// The base fee; and whether the prices that are known now leave anything to start (M1, M3).
+fn money(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) -> Price {
+    let fee = table.read("base_fee", value::dollars);
+    if let Some(fee) = fee.as_ref().filter(|fee| fee.value > 0 && sizing.mode == Mode::Flex) {
+        table
+            .faults()
+            .add(&fee.place, "must not be given in flex mode: it is for the warm replicas of active mode");
+    }
+    if let (Some(cap), Some(Source::Process(process))) = (sizing.price_cap, source)
+        && process.price > cap
+        && let Some(place) = table.given("price_cap")
+    {
+        let rule =
+            format!("must not be less than process.price, which is {}: nothing could start", process.price);
+        table.faults().add(&place, rule);
+    }
+    fee.map_or(Price::FREE, |fee| Price(fee.value))
 }
 
 /// The floor and the ceiling of a fleet (A5, A6, C1).
@@ -202,6 +264,7 @@ fn process(mut table: Table<'_, '_>, base: &Path) -> Option<Process> {
     let env = table.section("env").into_secrets(variable, value::any_text);
     let dir = table.read("dir", value::path).map(|found| base.join(found.value));
     let capacity = capacity(&mut table);
+    let price = table.or("price", 0, value::dollars);
     let start_limit = table.or("start_limit", SECOND * 30 * 60, value::duration(SECOND..=DAY));
     let faults = table.faults();
     table.finish();
@@ -217,7 +280,7 @@ fn process(mut table: Table<'_, '_>, base: &Path) -> Option<Process> {
         faults.add(&place, rule);
     }
     let dir = dir.unwrap_or_else(|| base.to_owned());
-    Some(Process { command, env, dir, capacity, start_limit })
+    Some(Process { command, env, dir, capacity, price: Price(price), start_limit })
 }
 
 /// Whether `name` can be a variable of the environment.

@@ -21,8 +21,10 @@ use std::path::{Path, PathBuf};
 
 use http::HeaderName;
 use tidegate_gateway_core::config::Limits;
+use tidegate_scaler_core::budget::Bounds;
 use tidegate_scaler_core::config::{Sizing, Task};
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::Price;
 use tidegate_shared::problem::Problem;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
@@ -50,6 +52,8 @@ pub struct Config {
     pub limits: ServerLimits,
     /// What is logged, and where.
     pub log: Log,
+    /// What all deployments share: replicas of the gateway as a whole, credit (A6, M3). Static replicas count in neither.
+    pub budget: Bounds,
     /// The deployments in the order of the file, at least one; names and aliases are unique over all.
     pub deployments: Vec<Deployment>,
 }
@@ -66,9 +70,11 @@ pub struct Deployment {
     pub model: String,
     /// What it does (A1).
     pub task: Task,
-    /// How its fleet is sized (A1–A6, C1, C5). A static fleet has `min` and `max` equal to its number of replicas
+    /// How its fleet is sized (A1–A6, B1–B5, C1, C5, M1). A static fleet has `min` and `max` equal to its number of replicas
     /// and `autoscale` off.
     pub sizing: Sizing,
+    /// What each warm replica costs beside its price; nothing in flex mode (M3).
+    pub base_fee: Price,
     /// Admission, queue and conversations (Q1–Q3, R4, R7).
     pub limits: Limits,
     /// Headers that name a conversation, the first present wins; at most 16, may be empty (R1).
@@ -111,6 +117,8 @@ pub struct Process {
     pub dir: PathBuf,
     /// The size of each replica beside those of other offers, 1 to 1,000,000 units (R3).
     pub capacity: Capacity,
+    /// What each replica costs, up to $1,000,000 an hour; free unless set (M1).
+    pub price: Price,
     /// How long a start may take until the model is loaded, 1 s to 24 h; then it counts as failed (C1).
     pub start_limit: Duration,
 }
@@ -122,6 +130,7 @@ impl fmt::Debug for Process {
             .field("env", &self.env.keys())
             .field("dir", &self.dir)
             .field("capacity", &self.capacity)
+            .field("price", &self.price)
             .field("start_limit", &self.start_limit)
             .finish()
     }

@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use tidegate_scaler_core::budget::Bounds;
+use tidegate_shared::offer::Money;
 use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Place, Table};
@@ -100,6 +102,8 @@ const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const TEBI: u64 = 1 << 40;
+/// Most replicas over all deployments that can be asked for.
+const MOST_REPLICAS: u32 = 100_000;
 
 const LEVELS: [(&str, Level); 5] = [
     ("error", Level::Error),
@@ -115,6 +119,7 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     let state_dir = state_dir(&mut root, base);
     let limits = server_limits(root.section("limits"));
     let log = log(root.section("log"), base);
+    let budget = budget(root.section("budget"));
     let given = root.given("deployment").is_some();
     let tables = root.tables("deployment");
     let none = tables.as_ref().map_or(!given, Vec::is_empty);
@@ -133,7 +138,7 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     }
     root.finish();
     let good = all_good && !deployments.is_empty();
-    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, deployments })
+    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, budget, deployments })
 }
 
 /// The names that clients may send, over all deployments.
@@ -222,6 +227,14 @@ fn server_limits(mut table: Table<'_, '_>) -> ServerLimits {
     };
     table.finish();
     limits
+}
+
+/// What all deployments share (A6, M3).
+fn budget(mut table: Table<'_, '_>) -> Bounds {
+    let replicas = table.read("replicas", value::integer(0..=MOST_REPLICAS)).map(|found| found.value);
+    let credit = table.read("credit", value::dollars).map(|found| Money(found.value.into()));
+    table.finish();
+    Bounds { replicas, credit }
 }
 
 fn log(mut table: Table<'_, '_>, base: &Path) -> Log {

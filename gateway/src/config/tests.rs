@@ -2,6 +2,9 @@
 
 use super::*;
 use proptest::prelude::*;
+use tidegate_shared::policy::PolicyName;
+
+mod scaling;
 
 const PROCESS: &str = "[deployment.process]\ncommand = [\"engine\", \"{port}\"]\n";
 
@@ -52,7 +55,7 @@ url = "http://10.0.0.2:9101"
 "#;
     let expected = r#"10 faults in /etc/tidegate/tidegate.toml
   line 1: listen = "127.0.0.1:8081": must have another port than admin, which is 127.0.0.1:8081
-  line 2: colour: is not a setting; there are listen, admin, state_dir, limits, log, deployment
+  line 2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
   line 4: limits.body = "64 megabytes": must be a size from 1 to 1TiB, such as "64MiB" or a whole number of bytes
   line 5: limits.conect: is not a setting; did you mean connect?
   line 8: deployment[0].name = "chat model": must be 1 to 128 characters in quotes, each a letter, a digit or one of . _ : / -
@@ -87,8 +90,11 @@ fn a1_q1_the_target_follows_the_task_and_the_limit_follows_the_target() {
     for (settings, target, limit) in [
         ("", 32, 40),
         ("task = \"embeddings\"", 256, 320),
-        ("task = \"image\"", 2, 3),
-        ("task = \"video\"", 1, 2),
+        ("task = \"image\"", 4, 5),
+        ("task = \"video\"", 2, 3),
+        ("task = \"image\"\nrule = \"concurrency\"", 2, 3),
+        ("task = \"video\"\nrule = \"concurrency\"", 1, 2),
+        ("task = \"video\"\nrule = \"jobs\"", 2, 3),
         ("task = \"video\"\ntarget_concurrency = 8", 8, 10),
         ("target_concurrency = 3", 3, 4),
         ("target_concurrency = 3\nconcurrency_limit = 3", 3, 3),
@@ -158,6 +164,8 @@ fn a_static_fleet_is_fixed() {
     assert_eq!(seen, [("http://127.0.0.1:9101".to_owned(), 1), ("http://127.0.0.1:9102".to_owned(), 2)]);
 
     for key in [
+        "rule = \"jobs\"",
+        "price_cap = 1",
         "mode = \"flex\"",
         "min = 1",
         "max = 1",
@@ -254,6 +262,18 @@ fn r1_conversation_headers_are_checked() {
 }
 
 #[test]
+fn r3_a_policy_is_one_of_five() {
+    for name in PolicyName::ALL {
+        assert_eq!(started(&format!("policy = \"{}\"", name.as_str())).limits.policy, name);
+    }
+    let rule = "must be one of \"least-load\", \"two-choices\", \"prefix\", \"round-robin\", \"random\"";
+    assert_eq!(
+        faults_of("policy = \"fastest\""),
+        [format!("line 3: deployment[0].policy = \"fastest\": {rule}")]
+    );
+}
+
+#[test]
 fn the_admin_port_is_loopback_and_its_own() {
     let with = |head: &str| format!("{head}\n[[deployment]]\nname = \"m\"\n{PROCESS}");
     assert!(parse(&with("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"")).is_ok());
@@ -300,8 +320,8 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             target_concurrency, queue, conversations, concurrency_limit, load_limit, process, replica, http2, tls, mode, min, \
-             max, window, queue_threshold, autoscale, drain_limit",
+             replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, process, http2, tls, \
+             mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]
     );

@@ -97,6 +97,37 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
+/// Most dollars that an amount may be.
+const MOST_DOLLARS: u64 = 1_000_000;
+/// Digits after the point of an amount of dollars: nothing is rounded.
+const DOLLAR_DIGITS: usize = 6;
+
+/// An amount of dollars, in millionths: `2`, `2.5`, exactly as it is written.
+pub(super) fn dollars(value: &DeValue<'_>) -> Parsed<u64> {
+    let written = match value {
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str()),
+        DeValue::Float(number) => Some(number.as_str()),
+        _ => None,
+    };
+    let amount = written.and_then(micros).filter(|micros| *micros <= MOST_DOLLARS * 1_000_000);
+    amount.ok_or_else(|| {
+        format!(
+            "must be an amount of dollars from 0 to {MOST_DOLLARS} with up to {DOLLAR_DIGITS} digits after the point, \
+             such as 2.50"
+        )
+    })
+}
+
+fn micros(written: &str) -> Option<u64> {
+    let written = written.strip_prefix('+').unwrap_or(written);
+    let (whole, part) = written.split_once('.').unwrap_or((written, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || part.len() > DOLLAR_DIGITS || !digits(whole) || !digits(part) {
+        return None;
+    }
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(format!("{part:0<6}").parse().ok()?)
+}
+
 /// A time like `"1h 30m"` within `bounds`.
 pub(super) fn duration(bounds: RangeInclusive<Duration>) -> impl Fn(&DeValue<'_>) -> Parsed<Duration> {
     move |value| {
@@ -179,6 +210,24 @@ mod tests {
         }
         let rule = "must be a size from 1 to 1TiB, such as \"64MiB\" or a whole number of bytes";
         assert_eq!(parsed("0", size(1..=1 << 40)), Err(rule.to_owned()));
+    }
+
+    #[test]
+    fn m2_dollars_are_read_exactly() {
+        for (source, micros) in [
+            ("0", 0),
+            ("2", 2_000_000),
+            ("2.5", 2_500_000),
+            ("0.1", 100_000),
+            ("1_000.000001", 1_000_000_001),
+        ] {
+            assert_eq!(parsed(source, dollars), Ok(micros), "{source}");
+        }
+        for source in ["-1", "1e3", "inf", "nan", "0.0000001", "1000000.01", "\"2\"", "0x10", "true"] {
+            assert!(parsed(source, dollars).is_err(), "{source}");
+        }
+        let rule = "must be an amount of dollars from 0 to 1000000 with up to 6 digits after the point, such as 2.50";
+        assert_eq!(parsed("-0.5", dollars), Err(rule.to_owned()));
     }
 
     #[test]

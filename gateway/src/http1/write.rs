@@ -112,8 +112,7 @@ pub fn hex(into: &mut Vec<u8>, number: u64, least: u32) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(least);
     for at in (0..digits).rev() {
-        let digit = usize::from(((number >> (4 * at)) & 0xf) as u8);
-        into.push(DIGITS.get(digit).copied().unwrap_or(b'0'));
+        into.push(DIGITS.get(((number >> (4 * at)) & 0xf) as usize).copied().unwrap_or(b'0'));
     }
 }
 

@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
 use tidegate_gateway_core::retry::{Failure, Tries};
 use tidegate_shared::decision::Refusal;
+use tidegate_shared::time::Instant;
 
 use super::body::ResponseBody;
 use super::headers;
@@ -19,7 +20,7 @@ use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Fault, Held, Pool, Rejection, Second, Sign};
-use crate::probe;
+use crate::probe::{self, NotWell};
 use crate::server::Core;
 use crate::telemetry::record::Record;
 use crate::upstream::{Answer, Outgoing, UpstreamError};
@@ -41,7 +42,7 @@ pub async fn forward(
 ) -> Response<ResponseBody> {
     headers::for_replica(&mut parts.headers);
     parts.headers.insert(REQUEST_ID, record.request_id().clone());
-    let mut tries = Tries::default();
+    let (mut tries, arrived) = (Tries::default(), core.gateway.clock.now());
     let mut admission = request.deployment.pool.arrive(&request.facts);
     loop {
         let mut held = match place(core, admission, &mut record).await {
@@ -61,10 +62,12 @@ pub async fn forward(
         let first_byte = core.gateway.limits.first_byte;
         let answer = core.upstream.send(held.endpoint(), first_byte, had_it, outgoing, &mut sends).await;
         (1..sends).for_each(|_| record.sent_again());
-        let mut attempt = Attempt { core, request: &request, record: &mut record, tries: &mut tries, sends };
+        let mut attempt =
+            Attempt { core, request: &request, record: &mut record, tries: &mut tries, arrived, sends };
         let next = match &answer {
             Ok((head, _)) => attempt.answered(&mut held, head).await,
-            Err(error) => attempt.failed(&mut held, error),
+            // Boxed: rare, and large.
+            Err(error) => Box::pin(attempt.failed(&mut held, error)).await,
         };
         match (next, answer) {
             (Next::Attempt(next), _) => admission = next,
@@ -97,6 +100,8 @@ struct Attempt<'a> {
     request: &'a Identified,
     record: &'a mut Record,
     tries: &'a mut Tries,
+    /// When the request was admitted.
+    arrived: Instant,
     /// How often the request was sent.
     sends: usize,
 }
@@ -115,10 +120,12 @@ impl Attempt<'_> {
         }
         let clock = self.core.gateway.clock;
         // Boxed: rare, and large.
-        let is_loading = async || Box::pin(probe::is_loading(clock, held.endpoint())).await;
-        if status == StatusCode::SERVICE_UNAVAILABLE && is_loading().await {
+        let look = async || Box::pin(probe::look(clock, held.endpoint())).await;
+        if status == StatusCode::SERVICE_UNAVAILABLE
+            && let Some(not_well) = look().await
+        {
             held.endpoint().note_trouble("it is loading its model");
-            suspect(&self.request.deployment.pool, held, false);
+            suspect(&self.request.deployment.pool, held, not_well == NotWell::Gone);
             return self.again(held, Failure::Loading);
         }
         held.note(Sign::Busy(headers::retry_after(response.headers())));
@@ -141,8 +148,8 @@ impl Attempt<'_> {
     }
 
     /// No answer came.
-    fn failed(&mut self, held: &mut Held, error: &UpstreamError) -> Next {
-        let (fault, failure) = match error {
+    async fn failed(&mut self, held: &mut Held, error: &UpstreamError) -> Next {
+        let (fault, mut failure) = match error {
             UpstreamError::Local(why) => {
                 self.record.trouble(why);
                 return Next::Refuse(NO_SOCKET);
@@ -155,6 +162,14 @@ impl Attempt<'_> {
         self.record.trouble(&error.to_string());
         if let UpstreamError::Connect { refused, .. } = error {
             suspect(&self.request.deployment.pool, held, *refused);
+        }
+        if let UpstreamError::Broken { begun: false, .. } = error
+            && let Some(not_well) = probe::look(self.core.gateway.clock, held.endpoint()).await
+        {
+            failure = Failure::Died;
+            // All that it worked on ends at once: its probe says when it is back, and that is all there is to say.
+            held.note(Sign::Neutral);
+            suspect(&self.request.deployment.pool, held, not_well == NotWell::Gone);
         }
         match verdict(error) {
             Some(answer) => Next::Fail(answer),
@@ -172,7 +187,7 @@ impl Attempt<'_> {
         if failure.costs() && !deployment.pool.may_retry() {
             return Next::Fail(ApiError::bad_replica(SPENT));
         }
-        Next::Attempt(deployment.pool.retry(facts, self.tries.tried(), self.record.arrived()))
+        Next::Attempt(deployment.pool.retry(facts, self.tries.tried(), self.arrived))
     }
 }
 
@@ -223,6 +238,10 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         Refusal::QueueFull | Refusal::QueueBytes => format!("the queue of model `{name}` is full"),
         Refusal::WouldWaitTooLong | Refusal::WaitedTooLong => {
             format!("every replica of model `{name}` is busy")
+        }
+        Refusal::PushedOut => format!("the queue of model `{name}` is full, and more urgent requests came"),
+        Refusal::WouldMissDeadline | Refusal::MissedDeadline => {
+            format!("no replica of model `{name}` is free before the deadline of the request")
         }
         Refusal::ColdStartTooLong => format!("model `{name}` did not start in time"),
         Refusal::StartFailed => {

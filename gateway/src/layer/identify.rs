@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use tidegate_shared::names::header;
-use tidegate_shared::request::{Identity, RequestFacts};
+use tidegate_shared::request::{Identity, Priority, RequestFacts};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::RequestBody;
+use super::urgency;
 use crate::deployment::{Deployment, Directory};
 use crate::openai::operation::PromptShape;
 use crate::openai::request::{self, multipart, named, splice_model};
@@ -50,7 +51,7 @@ pub enum NamedBy {
 /// Understands a request.
 ///
 /// # Errors
-/// What to answer instead: 400, or 404 for a model that no deployment serves.
+/// What to answer instead: 400 for a body or a header that makes no sense, 404 for a model that no deployment serves.
 pub fn identify(
     operation: Operation,
     headers: &HeaderMap,
@@ -69,6 +70,8 @@ pub fn identify(
     let Some(deployment) = directory.find(&scanned.model) else {
         return Err(ApiError::unknown_model(&scanned.model));
     };
+    let priority = urgency::priority(headers, scanned.priority)?;
+    let start_within = urgency::start_within(headers)?;
     let (identity, named_by) = identity(operation, &deployment, headers, &scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
@@ -77,8 +80,10 @@ pub fn identify(
         images: u32::try_from(scanned.prompt.images).unwrap_or(u32::MAX),
         output_limit: scanned.output_limit,
         choices: choices(operation, &scanned),
-        fingerprint: fingerprint(&identity, &body),
+        fingerprint: fingerprint(&identity, priority, &body),
         retry: retry(headers),
+        priority,
+        start_within,
         identity,
     });
     let (model, stream) = (scanned.model.clone().into_owned(), scanned.stream);
@@ -120,13 +125,14 @@ fn retry(headers: &HeaderMap) -> Option<bool> {
     Some(count.trim().parse::<u32>().ok()? > 0)
 }
 
-/// The same when the same client asks the same again (Q2).
-fn fingerprint(identity: &Identity, body: &[u8]) -> u64 {
-    match identity {
+/// The same when the same client asks the same again, as urgently (Q2).
+fn fingerprint(identity: &Identity, priority: Priority, body: &[u8]) -> u64 {
+    let asked = match identity {
         Identity::Named(key) => key.0,
         Identity::Prefix { chain, .. } => chain.last().map_or_else(|| xxh3_64(body), |key| key.0),
         Identity::None => xxh3_64(body),
-    }
+    };
+    asked ^ (u64::from(priority as u8) << 62)
 }
 
 #[cfg(test)]

@@ -13,3 +13,4 @@ pub mod read;
 pub mod relay;
 pub mod respond;
 pub mod stream;
+pub mod urgency;

@@ -54,6 +54,13 @@ impl ApiError {
         Self::new(400, INVALID_REQUEST, "invalid_request", message)
     }
 
+    /// 400: the header `name` has a value that it must not have. `allowed` follows "must be".
+    pub fn bad_header(name: &'static str, value: &[u8], allowed: &str) -> Self {
+        let value = String::from_utf8_lossy(value);
+        let message = format!("{name} is `{}`, but must be {allowed}", shorten(&value));
+        Self::new(400, INVALID_REQUEST, "invalid_header", message).about(name)
+    }
+
     /// 400, 414 or 431: what came is no head of a request.
     pub fn bad_head(bad: BadHead) -> Self {
         let (status, code) = match bad {

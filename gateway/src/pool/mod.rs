@@ -8,6 +8,7 @@ mod fleet;
 mod held;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -102,8 +103,9 @@ pub struct Judged {
 impl Pool {
     /// A deployment without replicas. `startable`: a replica can be started when there is none.
     pub fn new(name: DeploymentName, limits: Limits, startable: bool, clock: Clock) -> Arc<Self> {
+        let policy = limits.policy;
         let state = State {
-            dispatcher: Dispatcher::new(limits, startable, clock.now()),
+            dispatcher: Dispatcher::new(limits, startable, clock.now()).with_policy(policy, seed()),
             endpoints: BTreeMap::new(),
             waiters: BTreeMap::new(),
             armed: Instant::NEVER,
@@ -310,6 +312,11 @@ impl Pool {
         }
         result
     }
+}
+
+/// From the system's randomness, by way of the keys that the standard library draws for its maps.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const STARTING: Duration = Duration::from_millis(100);
 const READY: Duration = Duration::from_secs(1);
 /// How long a probe waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a replica that refused a request is asked whether it is loading: somebody waits for the answer.
+/// How long a replica that did not serve a request is asked how it is: somebody waits for the answer.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How the replicas of one deployment are probed.
@@ -154,26 +154,39 @@ impl Prober {
     }
 }
 
-/// What a replica that refused a request last said of its readiness.
+/// What a replica that did not serve a request last said of itself.
 #[derive(Debug, Default)]
 pub struct Look {
     /// When it was asked.
     at: Instant,
-    loading: bool,
+    seen: Option<NotWell>,
 }
 
-/// Whether a replica that answered 503 is loading its model, and not only full (C-028): its health check says so. It is
-/// asked by one at a time, whose answer serves all who came before the question. Who answers late is full.
-pub async fn is_loading(clock: Clock, endpoint: &Endpoint) -> bool {
+/// How a replica is that did not serve a request, and is not only full or unlucky.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotWell {
+    /// Its health check says that it is not ready: it loads its model.
+    Loading,
+    /// Nothing is there any more.
+    Gone,
+}
+
+/// Asks a replica that answered 503, or whose connection ended under a request, whether it is well: one that loads is
+/// not full (C-028), and one that died is no accident of one connection. It is asked by one at a time, whose answer
+/// serves all who came before the question. Who answers late is well.
+pub async fn look(clock: Clock, endpoint: &Endpoint) -> Option<NotWell> {
     let since = clock.now();
     let mut look = endpoint.look().lock().await;
     if look.at < since {
         let at = clock.now();
-        let no = health(endpoint, LOOK).await.err();
-        let loading = matches!(no, Some(NoAnswer::Broken(_) | NoAnswer::Unreachable(_)));
-        *look = Look { at, loading };
+        let seen = match health(endpoint, LOOK).await {
+            Err(NoAnswer::Broken(_)) => Some(NotWell::Loading),
+            Err(NoAnswer::Unreachable(_)) => Some(NotWell::Gone),
+            Ok(()) | Err(NoAnswer::Slow(_) | NoAnswer::Local(_)) => None,
+        };
+        *look = Look { at, seen };
     }
-    look.loading
+    look.seen
 }
 
 /// Engines without `/health` are well when they answer at all.

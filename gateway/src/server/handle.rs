@@ -227,6 +227,7 @@ async fn complete(
     match identify::identify(operation, &parts.headers, body, &gateway.directory) {
         Ok(identified) => {
             record.body(size, &identified.model, identified.stream);
+            record.priority(identified.facts.priority);
             record.deployment(&identified.deployment.meter);
             match keepalive::asked(&mut parts.headers, identified.stream) {
                 Ok(None) => forward::forward(core, parts, identified, share, record).await,

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::request::{Outcome, Route};
+use tidegate_shared::request::{Outcome, Priority, Route};
 use tidegate_shared::time::Instant;
 
 use super::access::AccessLog;
@@ -52,6 +52,7 @@ struct Facts {
     operation: Option<Operation>,
     model: String,
     stream: bool,
+    priority: Priority,
     status: Option<u16>,
     replica: Option<HeaderValue>,
     route: Option<Route>,
@@ -92,6 +93,7 @@ impl Record {
             operation: None,
             model: String::new(),
             stream: false,
+            priority: Priority::default(),
             status: None,
             replica: None,
             route: None,
@@ -109,11 +111,6 @@ impl Record {
             relaying: false,
             quiet: false,
         }))
-    }
-
-    /// When its head was read.
-    pub fn arrived(&self) -> Instant {
-        self.0.arrived
     }
 
     /// Its id, for the response.
@@ -136,6 +133,11 @@ impl Record {
         self.0.bytes_in = bytes as u64;
         self.0.model = cut(model);
         self.0.stream = stream;
+    }
+
+    /// It is as urgent as this.
+    pub fn priority(&mut self, priority: Priority) {
+        self.0.priority = priority;
     }
 
     /// It belongs to a deployment.
@@ -281,6 +283,9 @@ impl Record {
             line.text(key!("model"), &self.0.model);
         }
         line.truth(key!("stream"), self.0.stream);
+        if self.0.priority != Priority::default() {
+            line.word(key!("priority"), self.0.priority.as_str());
+        }
         line.number(key!("status"), status.into());
         if let Some(replica) = &self.0.replica {
             line.text(key!("replica"), text(replica));

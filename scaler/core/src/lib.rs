@@ -2,8 +2,10 @@
 //!
 //! Pure: it takes what was observed and returns a plan. It has no clock, no IO, no locks, no threads.
 
+pub mod budget;
 pub mod config;
 pub mod guard;
+pub mod offer;
 pub mod planner;
 pub mod reconcile;
 pub mod rule;

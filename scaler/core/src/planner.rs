@@ -1,29 +1,52 @@
-//! The planner of one deployment: rule → need → guards → plan. It decides how many replicas there should be and says
-//! why (E1). Which ones come and go is for [`crate::reconcile`]; that anything happens is for the driver.
+//! The planner of one deployment: rule → need → guards → plan. It decides how many replicas there should be, on which
+//! offers new ones are started, and says why (E1). Which ones come and go is for [`crate::reconcile`]; that anything
+//! happens is for the driver.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
-use tidegate_shared::decision::{ScaleDecision, ScaleReason};
+use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
-use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Offer;
+use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
-use crate::config::Sizing;
-use crate::guard::pause::Pause;
+use crate::budget::Grant;
+use crate::config::{RuleChoice, Sizing};
+use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
-use crate::reconcile::Goal;
+use crate::offer::choose;
+use crate::reconcile::{Goal, Leaving};
 use crate::rule::{Need, concurrency};
+pub use checks::{CHECK, STEP};
+use checks::{Checks, Look};
+use reading::Reading;
+
+mod checks;
+mod reading;
 
 /// The time between two evaluations when nothing asks for one sooner (A2).
 pub const TICK: Duration = Duration::from_secs(1);
+
+/// What growth can be had from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Supply {
+    /// What the provider offers now.
+    pub offers: Vec<Offer>,
+    /// What the gateway as a whole allows.
+    pub grant: Grant,
+}
 
 /// What one evaluation came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How many replicas there should be, ready or on their way; within floor and ceiling.
     pub target: u32,
-    /// Whether new replicas may be ordered now; `false` during a pause after failed starts (C1).
-    pub may_start: bool,
+    /// What new replicas may be started on now, one each; fewer than are missing while something blocks growth (C1, C2).
+    pub orders: Vec<Offer>,
+    /// Who leaves first.
+    pub leaving: Leaving,
     /// When to evaluate again at the latest, at most [`TICK`] away.
     pub next: Instant,
     /// What was seen, and why `target` is what it is.
@@ -33,8 +56,18 @@ pub struct Plan {
 impl Plan {
     /// The part of the plan that [`crate::reconcile::reconcile`] works towards.
     pub fn goal(&self) -> Goal {
-        Goal { target: self.target, demand: self.why.demand, may_start: self.may_start }
+        let keep_last = self.why.demand > 0 && self.why.reason != ScaleReason::MadeRoom;
+        Goal { target: self.target, keep_last, orders: self.orders.clone(), leaving: self.leaving }
     }
+}
+
+/// What a rule and its guards want, whether or not it can be had.
+#[derive(Clone, Debug)]
+struct Verdict {
+    needed: u32,
+    load: Option<u32>,
+    target: u32,
+    reason: ScaleReason,
 }
 
 /// Sizes one deployment.
@@ -42,9 +75,14 @@ impl Plan {
 pub struct Planner {
     sizing: Sizing,
     window: Window,
+    checks: Checks,
     pause: Pause,
-    /// Ready replicas and target of the last evaluation.
-    last: Option<(Census, u32)>,
+    /// Some ready replica has told what it can hold (auto).
+    told: bool,
+    /// Those that were ready at the last evaluation, and since when.
+    ready: BTreeMap<ReplicaId, Instant>,
+    /// Replicas that counted and target of the last evaluation.
+    last: Option<(u32, u32)>,
     /// Ready replicas were lost, and their successors are not ordered yet.
     replacing: bool,
 }
@@ -52,8 +90,9 @@ pub struct Planner {
 impl Planner {
     /// A planner that has seen nothing: it will not shrink the fleet before it has watched one window (C3).
     pub fn new(sizing: Sizing, now: Instant) -> Self {
-        let window = Window::new(sizing.window, now);
-        Self { sizing, window, pause: Pause::default(), last: None, replacing: false }
+        let (window, checks) = (Window::new(sizing.window, now), Checks::new(now));
+        let (pause, ready) = (Pause::default(), BTreeMap::new());
+        Self { sizing, window, checks, pause, told: false, ready, last: None, replacing: false }
     }
 
     /// The settings in force.
@@ -72,58 +111,148 @@ impl Planner {
         self.pause.failed(now);
     }
 
-    /// A replica that was on its way is ready: the pauses are over, and the window begins anew, so that a replica
-    /// which took longer to load than the window lasts is not stopped the moment that it can serve.
+    /// A replica that was on its way is ready: the pause is over, and windows begin anew, so that a replica which took
+    /// longer to load than they last is not stopped the moment that it can serve.
     pub fn became_ready(&mut self) {
-        self.pause.reset();
+        self.pause.ready();
         self.window.restart();
+        self.checks.restart();
     }
 
     /// One evaluation.
-    pub fn tick(&mut self, seen: &Observation) -> Plan {
+    pub fn tick(&mut self, seen: &Observation, supply: &Supply) -> Plan {
         let now = seen.at;
         let fleet = Census::of(&seen.replicas);
+        self.notice_losses(seen);
+        self.checks.see(seen);
+        let rule = self.rule(seen);
         let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
         self.window.see(need.replicas, now);
-        self.notice_losses(&fleet);
 
-        let (target, mut reason) = self.size(&need, &fleet);
-        let paused = self.pause.left(now);
-        if let Some(retry_in) = paused
-            && target > fleet.current().saturating_add(fleet.draining)
-        {
-            reason = ScaleReason::BackingOff { failures: self.pause.failures(), retry_in };
-        }
+        let verdict = match rule {
+            _ if !self.sizing.autoscale => self.held(need.replicas),
+            Rule::Concurrency => self.by_demand(&need, &fleet),
+            Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
+        };
+        let Verdict { needed, load, target, reason } = self.made_room(verdict, &supply.grant);
+        let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
+        let (orders, blocked) = self.orders(missing, supply, now);
         self.replacing &= fleet.current() < target;
-        self.last = Some((fleet, target));
+        self.last = Some((fleet.current(), target));
+        let counted = Counted { needed, load, target, current: fleet.current() };
         Plan {
             target,
-            may_start: paused.is_none(),
-            next: now + paused.map_or(TICK, |left| left.min(TICK)),
-            why: decision(seen, &fleet, need.replicas, target, reason),
+            orders,
+            leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
+            next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
+            why: decision(seen, rule, counted, blocked.unwrap_or(reason)),
         }
     }
 
     /// The decision of an evaluation that cannot be acted upon, because the provider does not answer (C2). Nothing is
-    /// learnt from it: the fleet is held, and the window does not move (C4).
+    /// learnt from it: the fleet is held, and no window moves (C4).
     pub fn hold(&self, seen: &Observation) -> ScaleDecision {
         let fleet = Census::of(&seen.replicas);
-        let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
-        decision(seen, &fleet, need.replicas, fleet.current(), ScaleReason::ProviderError)
+        let current = fleet.current();
+        let (rule, told) = (self.chosen(self.told), ScaleReason::ProviderError);
+        let (needed, load) = if rule == Rule::Concurrency {
+            let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
+            (need.replicas, None)
+        } else {
+            let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, Capacity::ONE.units());
+            (reading.needed.unwrap_or(current), reading.load)
+        };
+        decision(seen, rule, Counted { needed, load, target: current, current }, told)
     }
 
-    /// Fewer ready replicas than at the last evaluation, though that one asked for no fewer: some have died.
-    fn notice_losses(&mut self, fleet: &Census) {
-        if let Some((before, target)) = &self.last {
-            self.replacing |= fleet.ready < before.ready && *target >= before.current();
+    /// The rule in force. Once token load was possible, `auto` keeps to it: figures that go missing hold the fleet, and
+    /// another rule would move it (C4).
+    fn rule(&mut self, seen: &Observation) -> Rule {
+        self.told |= seen.replicas.iter().any(|replica| replica.is_ready() && replica.memory.is_some());
+        self.chosen(self.told)
+    }
+
+    fn chosen(&self, told: bool) -> Rule {
+        match self.sizing.rule {
+            RuleChoice::Fixed(rule) => rule,
+            RuleChoice::Auto if self.sizing.task.is_jobs() => Rule::Jobs,
+            RuleChoice::Auto if told => Rule::TokenLoad,
+            RuleChoice::Auto => Rule::Concurrency,
         }
+    }
+
+    /// Ready replicas that are not there any more, though nobody let them go, have died. Those that were not ready for
+    /// long count as failed starts: else what dies of its first request would be started again and again (C1).
+    fn notice_losses(&mut self, seen: &Observation) {
+        let now = seen.at;
+        let there = |id: &ReplicaId| {
+            let those = [Phase::Ready, Phase::Draining];
+            seen.replicas.iter().any(|replica| replica.id == *id && those.contains(&replica.phase))
+        };
+        let lost = self.ready.iter().filter(|(id, _)| !there(id));
+        let lost: Vec<Instant> = lost.map(|(_, since)| *since).collect();
+        if let Some((before, target)) = self.last {
+            self.replacing |= !lost.is_empty() && target >= before;
+        }
+        for since in lost {
+            if now.since(since) < STEADY {
+                self.pause.failed(now);
+            }
+        }
+        let ready = seen.replicas.iter().filter(|replica| replica.is_ready());
+        self.ready = ready.map(|replica| (replica.id, replica.since)).collect();
+        self.ready.values().for_each(|since| self.pause.stays(*since, now));
+    }
+
+    /// `autoscale = false` (C1).
+    fn held(&mut self, needed: u32) -> Verdict {
+        self.checks.restart();
+        Verdict { needed, load: None, target: self.sizing.floor(), reason: ScaleReason::AutoscaleOff }
+    }
+
+    fn by_demand(&self, need: &Need, fleet: &Census) -> Verdict {
+        let (target, reason) = self.size(need, fleet);
+        Verdict { needed: need.replicas, load: None, target, reason }
+    }
+
+    fn by_checks(&mut self, rule: Rule, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
+        let (sizing, replacing) = (&self.sizing, self.replacing);
+        let next = choose(&supply.offers, sizing, 1).0.first().map_or(Capacity::ONE, |offer| offer.capacity);
+        let reading = Reading::of(rule, &self.checks.samples, seen, sizing, next.units());
+        self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing })
+    }
+
+    /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108).
+    fn made_room(&self, verdict: Verdict, grant: &Grant) -> Verdict {
+        let most = grant.most.map_or(u32::MAX, |most| most.max(self.sizing.floor()));
+        if verdict.target <= most {
+            return verdict;
+        }
+        Verdict { target: most, reason: ScaleReason::MadeRoom, ..verdict }
+    }
+
+    /// What `missing` replicas are started on, and what keeps some of them from it (C1, C2).
+    fn orders(&self, missing: u32, supply: &Supply, now: Instant) -> (Vec<Offer>, Option<ScaleReason>) {
+        if missing == 0 {
+            return (Vec::new(), None);
+        }
+        if let Some(retry_in) = self.pause.left(now) {
+            let failures = self.pause.failures();
+            return (Vec::new(), Some(ScaleReason::BackingOff { failures, retry_in }));
+        }
+        if supply.grant.credit.is_some_and(|credit| credit.0 <= 0) {
+            return (Vec::new(), Some(ScaleReason::NoCredit));
+        }
+        let room = supply.grant.room.filter(|room| room.left < missing);
+        let count = room.map_or(missing, |room| room.left);
+        let (orders, blocked) =
+            choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX));
+        let capped = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
+        (orders, blocked.map(ScaleReason::from).or(capped))
     }
 
     fn size(&self, need: &Need, fleet: &Census) -> (u32, ScaleReason) {
         let (floor, ceiling, current) = (self.sizing.floor(), self.sizing.ceiling(), fleet.current());
-        if !self.sizing.autoscale {
-            return (floor, ScaleReason::AutoscaleOff);
-        }
         let wanted = need.replicas.clamp(floor, ceiling);
         let reason = match wanted.cmp(&current) {
             Ordering::Less if current > ceiling => return (ceiling, ScaleReason::AtMax),
@@ -179,19 +308,25 @@ impl Census {
     }
 }
 
-fn decision(
-    seen: &Observation,
-    fleet: &Census,
+/// The numbers of a decision.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
     needed: u32,
+    load: Option<u32>,
     target: u32,
-    reason: ScaleReason,
-) -> ScaleDecision {
+    current: u32,
+}
+
+fn decision(seen: &Observation, rule: Rule, counted: Counted, reason: ScaleReason) -> ScaleDecision {
+    let Counted { needed, load, target, current } = counted;
     ScaleDecision {
         at: seen.at,
+        rule,
         demand: seen.demand(),
         queued: seen.queued,
         oldest_wait: seen.oldest_wait,
-        current: fleet.current(),
+        load,
+        current,
         needed,
         target,
         reason,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ pub(super) struct Book {
 #[derive(Debug)]
 struct Member {
     capacity: Capacity,
+    price: Price,
     /// When it entered the book.
     since: Instant,
     stage: Stage,
@@ -65,9 +67,9 @@ struct End {
 }
 
 impl Member {
-    fn new(capacity: Capacity, since: Instant, stage: Stage) -> Self {
+    fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, busy, end, not_before) = (false, false, None, Instant::ZERO);
-        Self { capacity, since, stage, ordered_here, busy, end, not_before }
+        Self { capacity, price, since, stage, ordered_here, busy, end, not_before }
     }
 
     /// The announcement of an end that it brought about itself.
@@ -100,11 +102,12 @@ impl Book {
         let member = self
             .members
             .entry(listed.id)
-            .or_insert_with(|| Member::new(listed.capacity, now, Stage::Ordered));
+            .or_insert_with(|| Member::new(listed.capacity, listed.price, now, Stage::Ordered));
         if member.end.is_some() {
             return None;
         }
         let capacity = listed.capacity;
+        member.price = listed.price;
         match &listed.state {
             InstanceState::Pending { .. } => (!known).then_some(Change::Ordered { capacity }),
             InstanceState::Up { url } if member.stage == Stage::Ordered => {
@@ -122,8 +125,9 @@ impl Book {
     }
 
     /// Enters a replica whose start is about to be called.
-    pub(super) fn order(&mut self, id: ReplicaId, capacity: Capacity, now: Instant) {
-        let member = Member { ordered_here: true, busy: true, ..Member::new(capacity, now, Stage::Ordered) };
+    pub(super) fn order(&mut self, id: ReplicaId, capacity: Capacity, price: Price, now: Instant) {
+        let member =
+            Member { ordered_here: true, busy: true, ..Member::new(capacity, price, now, Stage::Ordered) };
         self.members.insert(id, member);
     }
 
@@ -213,6 +217,7 @@ impl Book {
                 let found =
                     observed.iter().position(|facts| facts.id == id).map(|at| observed.swap_remove(at));
                 let mut facts = found.unwrap_or_else(|| member.facts(id));
+                facts.price = member.price;
                 if member.end.is_some() {
                     facts.phase = Phase::Gone;
                 }
@@ -237,8 +242,7 @@ impl Member {
     /// What is known of a replica that the gateway does not list.
     fn facts(&self, id: ReplicaId) -> ReplicaFacts {
         let phase = if self.stage == Stage::Ordered { Phase::Provisioning } else { Phase::Starting };
-        let (since, capacity) = (self.since, self.capacity);
-        ReplicaFacts { id, phase, since, capacity, in_flight: 0, conversations: 0 }
+        ReplicaFacts { price: self.price, ..ReplicaFacts::new(id, phase, self.since, self.capacity) }
     }
 }
 

@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use tidegate_scaler_core::budget::Budget;
 use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::time::Instant;
 
 /// Decisions kept for each deployment.
 pub const HISTORY: usize = 256;
@@ -23,6 +27,8 @@ pub struct ControlView {
     pub history: VecDeque<ScaleDecision>,
     /// How many decisions each kind of reason led to, counted where `history` is extended.
     pub by_reason: BTreeMap<&'static str, u64>,
+    /// What it costs; nothing before the first evaluation.
+    pub spending: Spending,
     /// Replicas ordered by this loop that became ready.
     pub starts_ready: u64,
     /// Starts that failed.
@@ -31,6 +37,27 @@ pub struct ControlView {
     pub provider_error: Option<String>,
     /// The last start or stop that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
+}
+
+/// What a deployment costs (M2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Spending {
+    /// Since the gateway started.
+    pub spent: Money,
+    /// For each hour, as the fleet is now.
+    pub rate: Price,
+    /// Credit that is left over all deployments; `None` where it is not counted (M3).
+    pub credit: Option<Money>,
+}
+
+impl Spending {
+    /// Of deployment `name`, as of `now`.
+    pub(super) fn of(budget: &Budget, name: &DeploymentName, now: Instant) -> Self {
+        let ledger = budget.ledger(name);
+        let spent = ledger.map_or(Money::default(), |ledger| ledger.total(now));
+        let rate = ledger.map_or(Price::FREE, |ledger| ledger.rate());
+        Self { spent, rate, credit: budget.credit(now) }
+    }
 }
 
 impl ControlStatus {
@@ -75,6 +102,10 @@ impl ControlStatus {
         self.lock().last_failure = Some(what);
     }
 
+    pub(super) fn spends(&self, spending: Spending) {
+        self.lock().spending = spending;
+    }
+
     pub(super) fn provider_answers(&self, error: Option<String>) {
         self.lock().provider_error = error;
     }
@@ -86,14 +117,16 @@ impl ControlStatus {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_shared::decision::ScaleReason;
-    use tidegate_shared::time::{Duration, Instant};
+    use tidegate_shared::decision::{Rule, ScaleReason};
+    use tidegate_shared::time::Duration;
 
     use super::*;
 
     fn decision(at: u64, target: u32, reason: ScaleReason) -> ScaleDecision {
         ScaleDecision {
             at: Instant::from_micros(at),
+            rule: Rule::Concurrency,
+            load: None,
             demand: 0,
             queued: 0,
             oldest_wait: Duration::ZERO,

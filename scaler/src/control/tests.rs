@@ -5,6 +5,8 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::provider::fixed::Fixed;
+use tidegate_scaler_core::config::Sizing;
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use world::World;
 
@@ -20,7 +22,9 @@ struct Loop {
 impl Loop {
     fn start(world: &Arc<World>, sizing: Sizing) -> Self {
         let (fleet, provider) = (Arc::clone(world) as Arc<dyn Fleet>, Arc::clone(world) as Arc<dyn Provider>);
-        Self::spawn(Control::new(DeploymentName::new("chat"), fleet, provider, sizing, START_LIMIT))
+        let terms = Terms { sizing, base_fee: Price::FREE, start_limit: START_LIMIT };
+        let name = DeploymentName::new("chat");
+        Self::spawn(Control::new(name, fleet, provider, House::default(), terms))
     }
 
     fn spawn(control: Control) -> Self {

@@ -4,6 +4,7 @@
 //! at. It takes the dispatcher by reference and a twin of the policy, so no turn moves, no conversation is remembered,
 //! no promise is kept or lapses and no random number is drawn. It decides nothing of its own.
 
+use tidegate_shared::decision::Refusal;
 use tidegate_shared::explained::{
     Candidate, ChosenBy, DetourPrice, Known, RouteDecision, RouteVerdict, Standing,
 };
@@ -12,21 +13,22 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{Identity, RequestFacts, Route};
 use tidegate_shared::time::Instant;
 
-use super::place::Ask;
+use super::place::{Ask, gathers};
 use super::replicas::Replica;
 use super::{Choice, Decision, Dispatcher, Entry};
 
 impl Dispatcher {
     /// What [`Dispatcher::arrive`] would say to this request at `now`, and why. Costs a step for each replica.
     pub fn explain(&self, now: Instant, facts: &RequestFacts) -> RouteDecision {
-        let coming = self.promises.foresee(now, facts.fingerprint, facts.retry);
-        let entry = Entry::new(now, coming.kept, coming.expected);
+        let coming = self.promises.foresee(now, facts.fingerprint, facts.priority, facts.retry);
+        let entry = Entry::new(now, facts, coming.kept, coming.expected);
         let decision = self.decide(now, facts, &[], entry, self.policy.twin().as_mut());
         let ask = self.ask_for(now, facts, &[]);
         let found = self.find(now, facts);
         let home = found.and_then(|(_, found)| self.replicas.get(found.home));
         // As `choose` has it: a home that takes requests, and is not simply taken.
-        let weighed = home.filter(|home| home.is_open() && !self.bounds().is_under(home, &ask));
+        let weighed =
+            home.filter(|home| home.is_open() && home.health.admits() && !self.bounds().is_under(home, &ask));
         let detour = weighed.map(|home| {
             let (prefill, wait) = self.price(&ask, facts, home);
             DetourPrice { prefill, wait }
@@ -60,20 +62,24 @@ impl Dispatcher {
         decision: Decision,
     ) -> RouteVerdict {
         match decision {
-            Decision::Take(Choice { replica, route, .. }) => {
-                let by_prefix = || route == Route::Placed && self.holder(ask, facts) == Some(replica);
+            Decision::Take(Choice { found, replica, route, .. }) => {
+                let home = found.and_then(|found| self.replicas.get(found.home));
+                let gathers = route == Route::Placed && gathers(self.policy.name());
+                let by_prefix = || gathers && self.holder(ask, facts) == Some(replica);
                 let chosen_by = match route {
                     Route::Home => ChosenBy::Home,
                     _ if by_prefix() => ChosenBy::Prefix,
+                    Route::Rehomed if home.is_some_and(Replica::is_open) => ChosenBy::Growth,
                     _ => ChosenBy::Policy,
                 };
                 RouteVerdict::Forward { replica, route, chosen_by }
             }
             Decision::Refuse(no) => RouteVerdict::Refuse { reason: no.reason, retry_after: no.retry_after },
             Decision::Wait { extra } => {
-                let before = self.queue.arrived_by(entry.kept.arrived);
-                let (until, then) = self.patience(now + extra);
-                let expected = self.measured_wait(now, before, entry.told);
+                let before = self.queue.arrived_by(facts.priority, entry.kept.arrived);
+                let patience = self.patience(now + extra);
+                let (until, then) = patience.min((entry.start_by, Refusal::MissedDeadline));
+                let expected = self.measured_wait(now, facts.priority, before, entry.told);
                 RouteVerdict::Wait { before, expected, at_most: until.since(now), then }
             }
         }

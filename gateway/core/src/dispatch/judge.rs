@@ -120,9 +120,12 @@ impl Dispatcher {
             self.tried(now, lease.replica, lease.sign);
         }
         let Some(why) = why else { return };
+        let known = self.replicas.get(lease.replica);
+        let Some(known) = known.filter(|known| known.phase == Phase::Ready && !known.refused) else { return };
         let (present, out) = self.count();
-        let counts = self.replicas.get(lease.replica).is_some_and(|known| known.is_present());
-        if counts && (out + 1) * 2 <= present {
+        // One that could not be connected to is suspected by now, and counts like the others.
+        let present = present + usize::from(!known.is_present());
+        if (out + 1) * 2 <= present {
             let mut pause = Duration::ZERO;
             self.replicas.update(now, lease.replica, |known| pause = known.health.eject(now, why));
             self.judge.ejected(now, lease.replica, why, pause);

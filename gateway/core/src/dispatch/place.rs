@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::policy::PolicyName;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use crate::route::{Field, Policy, Rank};
 use crate::slow_start::SlowStart;
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
-const BALANCE: u32 = 125;
+pub(super) const BALANCE: u32 = 125;
 /// Placements by which a holder may be ahead of its turn, so that sharing a beginning does not gather an idle fleet's
 /// conversations in one place (R6).
 const AHEAD: u128 = 1;
@@ -71,9 +72,9 @@ impl Bounds<'_> {
 
     /// Whether it is under its load limit, in places and in tokens (R4), and has not just said that it is full (C-032).
     pub(super) fn is_under(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
-        let (used, limit) = (replica.ledger.in_flight(), self.replicas.limit(replica));
-        let places = u64::from(used) * 100 < u64::from(limit) * u64::from(self.limits.load_percent);
-        places && !replica.health.is_full(ask.now) && self.holds(replica, ask, self.limits.load_percent)
+        self.replicas.is_under_in_places(replica)
+            && !replica.health.is_full(ask.now)
+            && self.holds(replica, ask, self.limits.load_percent)
     }
 
     /// Whether it is that, and has not had more than it should while it warms up (C-040).
@@ -88,6 +89,12 @@ impl Bounds<'_> {
         let limit = u64::from(self.replicas.limit(replica)) * u64::from(self.limits.load_percent) / 100;
         (u64::from(replica.ledger.in_flight()) + 1).saturating_sub(limit).max(1)
     }
+}
+
+/// Whether a holder of the beginning of a prompt comes before the policy's pick (R6). `prefix` gathers by itself, and those
+/// that are there for comparison are left as they are.
+pub(super) fn gathers(policy: PolicyName) -> bool {
+    matches!(policy, PolicyName::LeastLoad | PolicyName::TwoChoices)
 }
 
 /// A replica for a request, before the place there is taken.
@@ -126,6 +133,11 @@ impl Dispatcher {
     pub(super) fn commit(&mut self, now: Instant, facts: &Arc<RequestFacts>, choice: Choice) -> Lease {
         let Choice { found, replica, route, cost } = choice;
         self.remember(now, facts, found, replica, route);
+        let home = found.and_then(|found| self.replicas.get(found.home));
+        if route == Route::Rehomed && home.is_some_and(Replica::is_open) {
+            self.moved(now, facts);
+        }
+        self.settle();
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
@@ -172,7 +184,7 @@ impl Dispatcher {
     ) -> Option<(ReplicaId, Route)> {
         let bounds = self.bounds();
         let home = found.and_then(|found| self.replicas.get(found.home));
-        let home = home.filter(|home| home.is_open() && ask.may_try(home.id));
+        let home = home.filter(|home| home.is_open() && home.health.admits() && ask.may_try(home.id));
         let Some(home) = home else {
             let route = match (found, &facts.identity) {
                 // Suspected, or tried in vain: it may be well in a moment.
@@ -181,9 +193,15 @@ impl Dispatcher {
                 (None, Identity::None) => Route::Any,
                 (None, _) => Route::Placed,
             };
-            let holder = if route == Route::Placed { self.holder(ask, facts) } else { None };
+            let gathers = route == Route::Placed && gathers(policy.name());
+            let holder = if gathers { self.holder(ask, facts) } else { None };
             return Some((holder.or_else(|| self.pick(ask, facts, policy))?, route));
         };
+        if let Some(newcomer) =
+            found.filter(|_| gathers(policy.name())).and_then(|found| self.newcomer(ask, facts, found, home))
+        {
+            return Some((newcomer, Route::Rehomed));
+        }
         if bounds.is_under(home, ask) {
             return Some((home.id, Route::Home));
         }
@@ -194,7 +212,8 @@ impl Dispatcher {
                 && ask.may_try(id)
                 && self.replicas.get(id).is_some_and(|replica| bounds.is_free(replica, ask))
         };
-        let freer = policy.choose(&self.field(&under, facts));
+        let any = self.replicas.any_under_in_places();
+        let freer = if any { policy.choose(&self.field(&under, facts)) } else { None };
         match freer {
             Some(_) if stays && !self.pays(ask, facts, home) => Some((home.id, Route::Home)),
             Some(freer) => Some((freer, Route::Detour)),
@@ -262,6 +281,10 @@ impl Dispatcher {
         let allowed = |id: ReplicaId, good: &dyn Fn(&Replica) -> bool| {
             ask.may_try(id) && self.replicas.get(id).is_some_and(good)
         };
+        if !self.replicas.any_under_in_places() {
+            let fits = |id| allowed(id, &|replica| bounds.fits(replica, ask));
+            return policy.choose(&self.field(&fits, facts));
+        }
         let free = |id| allowed(id, &|replica| bounds.is_free(replica, ask));
         if let Some(pick) = policy.choose(&self.field(&free, facts)) {
             return Some(pick);
@@ -282,6 +305,9 @@ impl Dispatcher {
             Identity::None => None,
         };
         field.mean = self.replicas.mean_share();
+        field.members = Some(self.replicas.members());
+        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+        field.one = self.replicas.mean_share_of(Tokens(cost));
         field
     }
 

@@ -13,7 +13,7 @@ use tidegate_shared::time::Instant;
 
 use crate::health::{Health, Trust};
 use crate::ledger::Ledger;
-use crate::route::{Rank, Share, Turn};
+use crate::route::{Member, Members, Rank, Share, Turn};
 use crate::slow_start::SlowStart;
 
 /// One replica.
@@ -49,6 +49,8 @@ pub(super) struct Replica {
     load: u64,
     /// Its place in the order, while it is in it.
     rank: Option<Rank>,
+    /// Whether it is in the order and under its load limit in requests.
+    under: bool,
 }
 
 impl Replica {
@@ -71,6 +73,7 @@ impl Replica {
             turn,
             load: 0,
             rank,
+            under: false,
         }
     }
 
@@ -99,7 +102,14 @@ pub(super) struct Replicas {
     ranked: BTreeSet<Rank>,
     /// The mean of the concurrency limits.
     mean: u32,
+    load_percent: u32,
+    /// How many of the ranked are under their load limit in requests.
+    under: u32,
     open: u32,
+    /// Requests that the open ones take, all together.
+    places: u64,
+    /// When those on their way were ordered.
+    coming: Vec<Instant>,
     open_weight: u128,
     open_load: u128,
     /// Sizes are those that the engines tell, in tokens; else those declared.
@@ -107,13 +117,18 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// None yet; each will take `mean` requests at a time, its share by size.
-    pub(super) fn new(mean: u32) -> Self {
+    /// None yet; each will take `mean` requests at a time, its share by size, and is over its load limit from
+    /// `load_percent` of them.
+    pub(super) fn new(mean: u32, load_percent: u32) -> Self {
         Self {
             list: Vec::new(),
             ranked: BTreeSet::new(),
             mean: mean.max(1),
+            load_percent,
+            under: 0,
             open: 0,
+            places: 0,
+            coming: Vec::new(),
             open_weight: 0,
             open_load: 0,
             by_tokens: false,
@@ -188,12 +203,33 @@ impl Replicas {
 
     /// How many were ordered and are not ready yet.
     pub(super) fn on_their_way(&self) -> u32 {
-        u32::try_from(self.iter().filter(|replica| replica.is_on_its_way()).count()).unwrap_or(u32::MAX)
+        u32::try_from(self.coming.len()).unwrap_or(u32::MAX)
+    }
+
+    /// When each of them was ordered.
+    pub(super) fn coming(&self) -> &[Instant] {
+        &self.coming
     }
 
     /// Requests that the open replicas take at a time, all together.
     pub(super) fn places(&self) -> u64 {
-        self.iter().filter(|replica| replica.is_open()).map(|replica| u64::from(self.limit(replica))).sum()
+        self.places
+    }
+
+    /// Those that a policy may pick from, by their place in the list.
+    pub(super) fn members(&self) -> Members<'_> {
+        Members { count: self.list.len(), at: self }
+    }
+
+    /// Whether a replica has a free place and is under its load limit in requests (R4).
+    pub(super) fn is_under_in_places(&self, replica: &Replica) -> bool {
+        let (used, limit) = (replica.ledger.in_flight(), self.limit(replica));
+        self.has_room(replica) && u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
+    }
+
+    /// Whether any with a free place is. Told without looking at each, for it is asked most when none is.
+    pub(super) fn any_under_in_places(&self) -> bool {
+        self.under > 0
     }
 
     /// The concurrency limit of one replica (Q1): its share by size, rounded up, at least 1.
@@ -236,6 +272,12 @@ impl Replicas {
         Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }
 
+    /// How full `tokens` make an open one of mean size.
+    pub(super) fn mean_share_of(&self, tokens: Tokens) -> Share {
+        let load = tokens.0.saturating_mul(u64::from(self.open.max(1)));
+        Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
+    }
+
     fn position(&self, id: ReplicaId) -> Result<usize, usize> {
         self.list.binary_search_by_key(&id, |replica| replica.id)
     }
@@ -249,10 +291,16 @@ impl Replicas {
             same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
+        let open = self.list.iter().filter(|replica| replica.is_open());
+        self.places = open.map(|replica| u64::from(self.limit(replica))).sum();
+        let coming = self.list.iter().filter(|replica| replica.is_on_its_way());
+        self.coming = coming.map(|replica| replica.ordered).collect();
         self.bound_turns();
         self.ranked.clear();
-        self.open_load = 0;
-        self.list.iter_mut().for_each(|replica| (replica.rank, replica.load) = (None, 0));
+        (self.open_load, self.under) = (0, 0);
+        self.list.iter_mut().for_each(|replica| {
+            (replica.rank, replica.load, replica.under) = (None, 0, false);
+        });
         (0..self.list.len()).for_each(|at| self.rerank(now, at));
     }
 
@@ -278,7 +326,10 @@ impl Replicas {
         let Some(replica) = self.list.get(at) else { return };
         let has_room = self.has_room(replica);
         let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
+        let under = self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
+        let was_under = std::mem::replace(&mut replica.under, under);
+        self.under = self.under + u32::from(under) - u32::from(was_under);
         if replica.rank == rank {
             return;
         }
@@ -286,5 +337,15 @@ impl Replicas {
             self.ranked.remove(&old);
         }
         self.ranked.extend(rank);
+    }
+}
+
+impl Member for Replicas {
+    fn id(&self, at: usize) -> Option<ReplicaId> {
+        self.list.get(at).map(|replica| replica.id)
+    }
+
+    fn rank(&self, at: usize) -> Option<Rank> {
+        self.list.get(at).and_then(|replica| replica.rank)
     }
 }

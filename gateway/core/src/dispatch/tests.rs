@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+mod cold;
 mod explain;
+mod growth;
 mod judge;
 mod load;
 mod overload;
+mod priority;
 mod walk;
 
-use tidegate_shared::decision::Refusal;
 use tidegate_shared::replica::Capacity;
-use tidegate_shared::request::{ConversationKey, Identity, Route};
+use tidegate_shared::request::{ConversationKey, Identity, Priority, Route};
 
 use super::*;
 
@@ -295,50 +297,6 @@ fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() 
         Verdict::Forward(_) | Verdict::Wait(_) => {}
         Verdict::Reject(rejection) => panic!("came as told and was refused: {rejection:?}"),
     }
-}
-
-#[test]
-fn q3_held_from_zero_and_dispatched_in_order_at_readiness() {
-    let mut dispatcher = Dispatcher::new(Limits { concurrency: 2, ..Limits::default() }, true, ms(0));
-    let waiting: Vec<_> = (0..3).map(|n| ticket(dispatcher.arrive(ms(n), &ask(n)))).collect();
-    let id = ReplicaId(1);
-    dispatcher.change(ms(10), id, Change::Ordered(Capacity::ONE));
-    dispatcher.change(ms(20), id, Change::Starting(Capacity::ONE));
-    dispatcher.on_deadline(ms(60_000));
-    assert!(dispatcher.take_woken().is_empty(), "no request before the model is loaded (C-028)");
-    dispatcher.change(ms(60_000), id, Change::Ready);
-    let woken = dispatcher.take_woken();
-    assert_eq!(woken.iter().map(|(id, _)| *id).collect::<Vec<_>>(), waiting[..2]);
-    assert!(woken.iter().all(|(_, lease)| lease.is_ok()));
-    assert_eq!(dispatcher.deadline(), ms(62_000), "the third has its headroom from readiness on");
-}
-
-#[test]
-fn q3_the_cold_start_limit_ends_the_wait() {
-    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
-    ticket(dispatcher.arrive(ms(0), &ask(0)));
-    assert_eq!(dispatcher.deadline(), ms(600_000));
-    dispatcher.on_deadline(ms(600_000));
-    assert_eq!(dispatcher.take_woken()[0].1.as_ref().unwrap_err().reason, Refusal::ColdStartTooLong);
-}
-
-#[test]
-fn waiters_are_told_when_starts_keep_failing() {
-    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
-    ticket(dispatcher.arrive(ms(0), &ask(0)));
-    for (n, told) in [(1, false), (2, true)] {
-        let now = ms(5000 * u64::from(n));
-        dispatcher.change(now, ReplicaId(n), Change::Ordered(Capacity::ONE));
-        dispatcher.change(now, ReplicaId(n), Change::StartFailed);
-        let woken = dispatcher.take_woken();
-        assert_eq!(!woken.is_empty(), told, "after {n} failures");
-        if let Some((_, end)) = woken.first() {
-            assert_eq!(end.as_ref().unwrap_err().reason, Refusal::StartFailed);
-        }
-    }
-    let late = ticket(dispatcher.arrive(ms(10_000), &ask(1)));
-    dispatcher.on_deadline(ms(12_000));
-    assert_eq!(dispatcher.take_woken()[0].0, late);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! How long a request would wait, who may wait at all, for how long, and what the others are told (Q1–Q3).
 
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::request::RequestFacts;
+use tidegate_shared::request::{Priority, RequestFacts};
 use tidegate_shared::time::{Duration, Instant};
 
-use super::{Dispatcher, Entry, Rejection};
+use super::{Dispatcher, Entry, Rejection, TicketId};
 
 /// Failed starts in a row from which waiters are told instead of held.
 const START_FAILURES_TOLD: u32 = 2;
@@ -23,34 +23,77 @@ impl Dispatcher {
         if self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::NoReplica);
         }
-        if self.queue.len() >= self.limits.queue_requests {
+        let room = self.queue.yielding_to(facts.priority);
+        if self.queue.len() - room.requests >= self.limits.queue_requests {
             return Some(Refusal::QueueFull);
         }
-        if self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes {
+        if (self.queue.bytes() - room.bytes).saturating_add(facts.body_bytes) > self.limits.queue_bytes {
             return Some(Refusal::QueueBytes);
         }
-        if self.replicas.ready() == 0 || entry.promised {
+        if entry.promised {
             return None;
         }
-        let wait = self.measured_wait(now, self.queue.len(), entry.told)?;
-        (wait > self.limits.headroom).then_some(Refusal::WouldWaitTooLong)
+        let before = self.queue.ahead_of(facts.priority);
+        let wait = self.measured_wait(now, facts.priority, before, entry.told)?;
+        if self.replicas.ready() > 0 && wait > self.limits.headroom {
+            return Some(Refusal::WouldWaitTooLong);
+        }
+        (now + wait > entry.start_by).then_some(Refusal::WouldMissDeadline)
+    }
+
+    /// Makes the line short enough for one more request, which it is not closed to: the last of those that are less
+    /// urgent leave it (Q1). Each is told when to come back, and is not pushed out again when it does.
+    pub(super) fn make_room(&mut self, now: Instant, facts: &RequestFacts) {
+        while self.queue.len() >= self.limits.queue_requests
+            || self.queue.bytes().saturating_add(facts.body_bytes) > self.limits.queue_bytes
+        {
+            let Some(ticket) = self.queue.first_to_yield(facts.priority) else { break };
+            // It counts itself, in the place of the newcomer who goes before it.
+            let before = self.queue.ahead_of(ticket.priority());
+            self.turn_away(now, ticket, before, Refusal::PushedOut);
+        }
+    }
+
+    /// Somebody leaves the line with a refusal.
+    pub(super) fn turn_away(&mut self, now: Instant, ticket: TicketId, before: u32, reason: Refusal) {
+        if let Some(waiter) = self.queue.leave(ticket) {
+            let told = self.promises.expected_before(ticket.priority());
+            let retry_after = self.retry_after(now, ticket.priority(), before, told);
+            let rejection = Rejection { reason, retry_after };
+            self.promise(now, &waiter.facts, ticket.arrived(), rejection);
+            self.woken.push((ticket, Err(rejection)));
+        }
+    }
+
+    /// Turns away whose client is gone by now, so that nobody is sent to a replica after its deadline.
+    pub(super) fn turn_away_late(&mut self, now: Instant) {
+        while let Some((_, ticket)) = self.queue.first_deadline().filter(|(due, _)| *due <= now) {
+            let before = self.queue.before(ticket);
+            self.turn_away(now, ticket, before, Refusal::MissedDeadline);
+        }
     }
 
     /// How long until a request can start that stands behind `before` others of the line and `told` who were told to
     /// come back, by the measured drain; `None` while too little was measured.
-    pub(super) fn measured_wait(&self, now: Instant, before: u32, told: u32) -> Option<Duration> {
-        self.wait_behind(now, before, told, |count, places| self.drain.time_for(now, count, places))
+    pub(super) fn measured_wait(
+        &self,
+        now: Instant,
+        priority: Priority,
+        before: u32,
+        told: u32,
+    ) -> Option<Duration> {
+        self.wait_behind(now, priority, before, told, |count, places| self.drain.time_for(now, count, places))
     }
 
     /// What a client is told that is refused behind `before` others of the line and `told` who were told to come back.
-    pub(super) fn retry_after(&self, now: Instant, before: u32, told: u32) -> Duration {
+    pub(super) fn retry_after(&self, now: Instant, priority: Priority, before: u32, told: u32) -> Duration {
         let drained = |count, places| {
             let measured = self.drain.time_for(now, count, places);
             measured.or_else(|| self.drain.guess_for(now, count, places))
         };
         let unknown =
             || self.expected_ready(now).first().copied().unwrap_or_default().max(self.limits.headroom);
-        let wait = self.wait_behind(now, before, told, drained).unwrap_or_else(unknown);
+        let wait = self.wait_behind(now, priority, before, told, drained).unwrap_or_else(unknown);
         whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1)
     }
 
@@ -62,7 +105,7 @@ impl Dispatcher {
         arrived: Instant,
         rejection: Rejection,
     ) {
-        self.promises.make(facts.fingerprint, arrived, now + rejection.retry_after);
+        self.promises.make(facts.fingerprint, facts.priority, arrived, now + rejection.retry_after);
     }
 
     /// Until when somebody whose limit counts from `since` may wait, and what he is told then.
@@ -79,17 +122,20 @@ impl Dispatcher {
         }
     }
 
-    /// How long until a request can start that stands behind `before` others of the line and `told` who were told to
-    /// come back; `None` while that cannot be known. `drained` tells how long until so many requests have ended on so
-    /// many places.
+    /// How long until a request can start that stands behind `before` others of the line, `told` who were told to come
+    /// back, and the more urgent ones that come meanwhile, as many as of late; `None` while that cannot be known.
+    /// `drained` tells how long until so many requests have ended on so many places.
     fn wait_behind(
         &self,
         now: Instant,
+        priority: Priority,
         before: u32,
         told: u32,
         drained: impl Fn(u64, u64) -> Option<Duration>,
     ) -> Option<Duration> {
         let places = u64::from(self.limits.concurrency);
+        let above = self.inflow.above(now, priority);
+        let drained = |count, places| Some(above.stretch(drained(count, places)?, places));
         let mut left = u64::from(before) + u64::from(told) + 1;
         let mut open = self.replicas.places();
         let mut passed = Duration::ZERO;
@@ -117,9 +163,8 @@ impl Dispatcher {
     /// last one took. One that is overdue is as far from being ready as it is overdue.
     fn expected_ready(&self, now: Instant) -> Vec<Duration> {
         let Some(took) = self.start_took else { return Vec::new() };
-        let coming = self.replicas.iter().filter(|replica| replica.is_on_its_way());
-        let mut expected: Vec<_> = coming
-            .map(|replica| replica.ordered + took)
+        let mut expected: Vec<_> = (self.replicas.coming().iter())
+            .map(|ordered| *ordered + took)
             .map(|ready| ready.since(now).max(now.since(ready)))
             .collect();
         expected.sort_unstable();

@@ -22,6 +22,7 @@ fn tries(failures: &[(u32, Failure, usize)]) -> Tries {
 fn c_078_a_request_that_kills_engines_kills_two_at_most() {
     assert!(tries(&[(1, Failure::Broken, 2)]).may_go_on());
     assert!(!tries(&[(1, Failure::Broken, 2), (2, Failure::Broken, 1)]).may_go_on());
+    assert!(!tries(&[(1, Failure::Died, 1), (2, Failure::Died, 1)]).may_go_on());
     let unlucky = [(1, Failure::Connect, 0), (2, Failure::Broken, 1), (3, Failure::Connect, 0)];
     assert!(tries(&unlucky).may_go_on(), "where nobody listened, nobody died of it");
 }

@@ -14,23 +14,57 @@ fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
     ids.zip(loads).map(rank).collect()
 }
 
+/// The fleet that has these ranks, and replicas without a free place between them.
+#[derive(Debug)]
+struct Fleet(Vec<Rank>);
+
+impl Fleet {
+    fn of(ranked: &BTreeSet<Rank>) -> Self {
+        let mut fleet: Vec<_> = ranked.iter().copied().collect();
+        fleet.sort_by_key(|rank| rank.id);
+        Self(fleet)
+    }
+
+    fn members(&self) -> Option<Members<'_>> {
+        Some(Members { count: self.0.len(), at: self })
+    }
+}
+
+impl Member for Fleet {
+    fn id(&self, at: usize) -> Option<ReplicaId> {
+        self.0.get(at).map(|rank| rank.id)
+    }
+
+    fn rank(&self, at: usize) -> Option<Rank> {
+        self.0.get(at).copied().filter(|rank| !rank.id.0.is_multiple_of(4))
+    }
+}
+
+/// Without those that the fleet says have no free place.
+fn with_place(mut ranked: BTreeSet<Rank>) -> BTreeSet<Rank> {
+    ranked.retain(|rank| !rank.id.0.is_multiple_of(4));
+    ranked
+}
+
 proptest! {
     #[test]
     fn r3_a_policy_picks_from_the_field_and_repeats_itself(
         loads in prop::collection::vec(0u64..1000, 0..40),
         barred in prop::collection::btree_set(1u32..40, 0..40),
         seed in any::<u64>(),
+        members in any::<bool>(),
     ) {
-        let ranked = ranks(&loads);
+        let fleet = Fleet::of(&ranks(&loads));
+        let ranked = with_place(ranks(&loads));
         let may = |id: ReplicaId| !barred.contains(&id.0);
-        let field = Field::new(&ranked, &may);
+        let mut field = Field::new(&ranked, &may);
+        field.members = members.then(|| fleet.members()).flatten();
         for name in PolicyName::ALL {
-            let mut policy = name.policy(seed);
-            prop_assert_eq!(policy.name(), name);
-            let mut again = name.policy(seed);
+            let (mut one, mut again) = (policy(name, seed), policy(name, seed));
+            prop_assert_eq!(one.name(), name);
             for _ in 0..5 {
-                let told = policy.twin().choose(&field);
-                let pick = policy.choose(&field);
+                let told = one.twin().choose(&field);
+                let pick = one.choose(&field);
                 prop_assert_eq!(told, pick, "E3: {:?}", name);
                 prop_assert_eq!(pick, again.choose(&field), "{:?}", name);
                 match pick {
@@ -42,15 +76,54 @@ proptest! {
     }
 }
 
+proptest! {
+    /// The next one is the same whether it is found by halving or by looking at each.
+    #[test]
+    fn r3_round_robin_needs_no_look_at_each(
+        count in 0usize..60,
+        barred in prop::collection::btree_set(1u32..60, 0..60),
+        last in prop::option::of(0u32..70),
+    ) {
+        let all = ranks(&vec![0; count]);
+        let (fleet, ranked) = (Fleet::of(&all), with_place(all));
+        let may = |id: ReplicaId| !barred.contains(&id.0);
+        let mut field = Field::new(&ranked, &may);
+        let looked = field.next_after(last.map(ReplicaId));
+        field.members = fleet.members();
+        prop_assert_eq!(field.next_after(last.map(ReplicaId)), looked);
+    }
+}
+
+#[test]
+fn r3_a_draw_is_even_however_few_may_be_taken() {
+    for allowed in [3u32, 40, 300] {
+        let all = ranks(&[0; 400]);
+        let (fleet, ranked) = (Fleet::of(&all), with_place(all));
+        let may = |id: ReplicaId| id.0 <= allowed;
+        let mut field = Field::new(&ranked, &may);
+        field.members = fleet.members();
+        let (mut rng, mut counts) = (tidegate_shared::rng::Rng::new(3), vec![0u32; allowed as usize + 1]);
+        let fitting = u32::try_from(field.iter().count()).unwrap();
+        for _ in 0..fitting * 1000 {
+            let one = field.draw(&mut rng, None).unwrap();
+            counts[one.id.0 as usize] += 1;
+            assert_ne!(field.draw(&mut rng, Some(one.id)).unwrap().id, one.id);
+        }
+        let drawn: Vec<_> = counts.into_iter().filter(|count| *count > 0).collect();
+        assert_eq!(drawn.len(), field.iter().count());
+        assert!(drawn.iter().all(|count| (850..1150).contains(count)), "{allowed}: {drawn:?}");
+    }
+}
+
 #[test]
 fn r3_a_policy_uses_every_replica_of_an_idle_fleet_about_equally() {
     for name in PolicyName::ALL {
-        let mut policy = name.policy(7);
+        let mut one = policy(name, 7);
         let mut counts = [0u32; 8];
         let mut ranked = ranks(&[0; 8]);
         for _ in 0..8000 {
             let field = Field::new(&ranked, &|_| true);
-            let id = policy.choose(&field).unwrap();
+            let id = one.choose(&field).unwrap();
             counts[id.0 as usize - 1] += 1;
             // The request is placed and ends at once: only its turn moves on.
             let old = *ranked.iter().find(|rank| rank.id == id).unwrap();
@@ -65,9 +138,9 @@ fn r3_a_policy_uses_every_replica_of_an_idle_fleet_about_equally() {
 fn r3_policies_that_look_at_load_avoid_the_loaded() {
     let ranked = ranks(&[900, 0, 900, 0]);
     let field = Field::new(&ranked, &|_| true);
-    let mut least = PolicyName::LeastLoad.policy(1);
+    let mut least = policy(PolicyName::LeastLoad, 1);
     assert_eq!(least.choose(&field), Some(ReplicaId(2)));
-    let mut two = PolicyName::TwoChoices.policy(1);
+    let mut two = policy(PolicyName::TwoChoices, 1);
     let loaded = (0..6000).filter(|_| matches!(two.choose(&field), Some(ReplicaId(1 | 3)))).count();
     assert!((800..1200).contains(&loaded), "only when both draws are loaded, one in six: {loaded}");
 }

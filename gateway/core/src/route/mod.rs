@@ -12,9 +12,10 @@ mod contract;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use tidegate_shared::id::ReplicaId;
+pub use tidegate_shared::policy::PolicyName;
 use tidegate_shared::request::{ConversationKey, Tokens};
+use tidegate_shared::rng::Rng;
 
 pub use least_load::LeastLoad;
 pub use prefix::Prefix;
@@ -55,6 +56,11 @@ impl Share {
         Some(u32::try_from(percent).unwrap_or(u32::MAX))
     }
 
+    /// What of it is beyond `count` times `other`; nothing where that is less.
+    pub fn beyond(self, count: u32, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0.saturating_mul(u128::from(count))))
+    }
+
     /// Whether it is at most `percent` of `other`.
     pub fn within(self, percent: u32, other: Self) -> bool {
         self.0.saturating_mul(100) <= other.0.saturating_mul(u128::from(percent))
@@ -72,6 +78,29 @@ pub struct Rank {
     pub id: ReplicaId,
 }
 
+/// How often a replica is drawn among all before those that may be taken are counted instead: where one in sixteen may
+/// be taken, seven of eight requests need no count.
+const DRAWS: usize = 32;
+
+/// All replicas of a fleet by their place in the order of their numbers, so that one can be drawn, or the next one found,
+/// without looking at each.
+pub trait Member: fmt::Debug {
+    /// The number of the replica at a place.
+    fn id(&self, at: usize) -> Option<ReplicaId>;
+
+    /// Its rank; `None` for one without a free place.
+    fn rank(&self, at: usize) -> Option<Rank>;
+}
+
+/// A number of replicas, places 0 to `count` - 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Members<'a> {
+    /// How many.
+    pub count: usize,
+    /// Which.
+    pub at: &'a dyn Member,
+}
+
 /// The replicas that a policy may choose from: those with a free place, in order of [`Rank`], as far as `may` allows.
 pub struct Field<'a> {
     ranked: &'a BTreeSet<Rank>,
@@ -80,6 +109,10 @@ pub struct Field<'a> {
     pub key: Option<ConversationKey>,
     /// How full the open replicas are, all together.
     pub mean: Share,
+    /// The same replicas, and those without a free place, by number.
+    pub members: Option<Members<'a>>,
+    /// How full a request like this one makes a replica of mean size.
+    pub one: Share,
 }
 
 impl fmt::Debug for Field<'_> {
@@ -88,15 +121,62 @@ impl fmt::Debug for Field<'_> {
     }
 }
 
+impl Members<'_> {
+    /// The first place with a number above `last`, by halving.
+    fn first_after(&self, last: Option<ReplicaId>) -> usize {
+        let (mut from, mut to) = (0, self.count);
+        while from < to {
+            let middle = from.midpoint(to);
+            if self.at.id(middle) > last { to = middle } else { from = middle + 1 }
+        }
+        from
+    }
+}
+
 impl<'a> Field<'a> {
     /// Those of `ranked` that `may` allows.
     pub fn new(ranked: &'a BTreeSet<Rank>, may: &'a dyn Fn(ReplicaId) -> bool) -> Self {
-        Self { ranked, may, key: None, mean: Share::default() }
+        Self { ranked, may, key: None, mean: Share::default(), one: Share::default(), members: None }
     }
 
     /// The least loaded.
     pub fn first(&self) -> Option<Rank> {
         self.iter().next()
+    }
+
+    /// One of them but `except`, each as likely as the others. Costs the same for any number of replicas, unless few
+    /// may be taken; then a step for each that has a free place.
+    pub fn draw(&self, rng: &mut Rng, except: Option<ReplicaId>) -> Option<Rank> {
+        let good = |rank: &Rank| Some(rank.id) != except;
+        if self.ranked.is_empty() {
+            return None;
+        }
+        if let Some(members) = self.members {
+            for _ in 0..DRAWS {
+                let rank = members.at.rank(rng.below(members.count));
+                if let Some(rank) = rank.filter(good).filter(|rank| (self.may)(rank.id)) {
+                    return Some(rank);
+                }
+            }
+        }
+        let count = self.iter().filter(good).count();
+        self.iter().filter(good).nth(rng.below(count))
+    }
+
+    /// The one with the next number after `last`, and after the highest the lowest. Costs a few steps, unless few may be
+    /// taken; then a step for each that has a free place.
+    pub fn next_after(&self, last: Option<ReplicaId>) -> Option<ReplicaId> {
+        if let Some(members) = self.members {
+            let first = members.first_after(last);
+            let places = (first..members.count).chain(0..first);
+            for at in places.take(DRAWS) {
+                if let Some(rank) = members.at.rank(at).filter(|rank| (self.may)(rank.id)) {
+                    return Some(rank.id);
+                }
+            }
+        }
+        let ids = || self.iter().map(|rank| rank.id);
+        ids().filter(|id| Some(*id) > last).min().or_else(|| ids().min())
     }
 
     /// All of them, least loaded first. A policy that looks at all costs a step for each.
@@ -118,47 +198,13 @@ pub trait Policy: fmt::Debug + Send {
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId>;
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// The least loaded by size (R3); shared prefixes are preferred where that keeps the balance (R6).
-    #[default]
-    LeastLoad,
-    /// The less loaded of two drawn at random.
-    TwoChoices,
-    /// By a hash of the beginning of the prompt, the same on every gateway, as long as that keeps the balance.
-    Prefix,
-    /// One after the other.
-    RoundRobin,
-    /// Any.
-    Random,
-}
-
-impl PolicyName {
-    /// Every policy.
-    pub const ALL: [Self; 5] =
-        [Self::LeastLoad, Self::TwoChoices, Self::Prefix, Self::RoundRobin, Self::Random];
-
-    /// Its name in settings and in the admin API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::LeastLoad => "least-load",
-            Self::TwoChoices => "two-choices",
-            Self::Prefix => "prefix",
-            Self::RoundRobin => "round-robin",
-            Self::Random => "random",
-        }
-    }
-
-    /// The policy, fresh; `seed` begins its random numbers, if it takes any.
-    pub fn policy(self, seed: u64) -> Box<dyn Policy> {
-        match self {
-            Self::LeastLoad => Box::new(LeastLoad),
-            Self::TwoChoices => Box::new(TwoChoices::new(seed)),
-            Self::Prefix => Box::new(Prefix),
-            Self::RoundRobin => Box::new(RoundRobin::default()),
-            Self::Random => Box::new(Random::new(seed)),
-        }
+/// The policy `name`, fresh; `seed` begins its random numbers, if it takes any.
+pub fn policy(name: PolicyName, seed: u64) -> Box<dyn Policy> {
+    match name {
+        PolicyName::LeastLoad => Box::new(LeastLoad),
+        PolicyName::TwoChoices => Box::new(TwoChoices::new(seed)),
+        PolicyName::Prefix => Box::new(Prefix),
+        PolicyName::RoundRobin => Box::new(RoundRobin::default()),
+        PolicyName::Random => Box::new(Random::new(seed)),
     }
 }

@@ -28,7 +28,6 @@ impl Policy for Random {
     }
 
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
-        let count = field.iter().count();
-        field.iter().nth(self.rng.below(count)).map(|rank| rank.id)
+        field.draw(&mut self.rng, None).map(|rank| rank.id)
     }
 }

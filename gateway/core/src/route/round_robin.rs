@@ -21,8 +21,7 @@ impl Policy for RoundRobin {
     }
 
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
-        let ids = || field.iter().map(|rank| rank.id);
-        let next = ids().filter(|id| Some(*id) > self.last).min().or_else(|| ids().min());
+        let next = field.next_after(self.last);
         self.last = next.or(self.last);
         next
     }

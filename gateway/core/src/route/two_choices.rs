@@ -29,14 +29,9 @@ impl Policy for TwoChoices {
     }
 
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
-        let count = field.iter().count();
         // Two different ones: the second is drawn from those that are left.
-        let first = self.rng.below(count);
-        let mut second = self.rng.below(count.saturating_sub(1));
-        if second >= first {
-            second += 1;
-        }
-        let better = if count > 1 { first.min(second) } else { first };
-        field.iter().nth(better).map(|rank| rank.id)
+        let first = field.draw(&mut self.rng, None)?;
+        let second = field.draw(&mut self.rng, Some(first.id));
+        Some(second.map_or(first, |second| second.min(first)).id)
     }
 }

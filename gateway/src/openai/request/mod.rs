@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use tidegate_shared::request::Identity;
+use tidegate_shared::request::{Identity, Priority};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use bad::BadBody;
@@ -46,6 +46,9 @@ pub struct Scan<'a> {
     pub output_limit: Option<u64>,
     /// How many answers are wanted: `n`, 1 by default.
     pub choices: u64,
+    /// What `service_tier` asks for: `priority` is high, `flex` is low. `None` for every other value: those mean what is
+    /// usual, or something at a particular provider.
+    pub priority: Option<Priority>,
     /// The conversation, as the body tells it (R1). A header, if there is one, comes first.
     pub identity: Identity,
     /// The field that names the conversation, where one does.
@@ -165,6 +168,7 @@ struct Fields<'a> {
     max_completion_tokens: Option<u64>,
     max_output_tokens: Option<u64>,
     n: Option<u64>,
+    tier: Option<Raw<'a>>,
     cache_key: Option<Raw<'a>>,
     conversation: Option<Raw<'a>>,
     options: Options,
@@ -197,6 +201,7 @@ impl<'a> Fields<'a> {
             b"max_completion_tokens" => self.max_completion_tokens = count(cursor, "max_completion_tokens")?,
             b"max_output_tokens" => self.max_output_tokens = count(cursor, "max_output_tokens")?,
             b"n" => self.n = count(cursor, "n")?,
+            b"service_tier" => self.tier = text(cursor)?,
             b"prompt_cache_key" => self.cache_key = text(cursor)?,
             b"metadata" => {
                 let mut found = Metadata { conversation: None };
@@ -243,6 +248,7 @@ impl<'a> Fields<'a> {
             stream: self.stream,
             output_limit: self.max_completion_tokens.or(self.max_tokens).or(self.max_output_tokens),
             choices: self.n.unwrap_or(1),
+            priority: self.tier.and_then(|tier| tier_priority(&tier.name())),
             identity,
             named_by,
             prompt: size,
@@ -251,6 +257,14 @@ impl<'a> Fields<'a> {
             end,
             usage_place: self.options.place,
         })
+    }
+}
+
+fn tier_priority(tier: &[u8]) -> Option<Priority> {
+    match tier {
+        b"priority" => Some(Priority::High),
+        b"flex" => Some(Priority::Low),
+        _ => None,
     }
 }
 

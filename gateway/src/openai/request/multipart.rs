@@ -44,6 +44,7 @@ pub fn scan<'a>(content_type: &str, body: &'a [u8]) -> Result<Scan<'a>, BadBody>
         stream,
         output_limit: None,
         choices,
+        priority: None,
         identity: Identity::None,
         named_by: None,
         prompt: PromptSize { media_bytes: body.len() as u64, ..PromptSize::default() },

@@ -56,6 +56,19 @@ fn h1_defaults_are_those_of_the_api() {
 }
 
 #[test]
+fn q1_the_service_tier_says_how_urgent_it_is_where_it_says_so() {
+    let tier = |value: &str| {
+        scan(CHAT, format!(r#"{{"model":"m","service_tier":{value}}}"#).as_bytes()).unwrap().priority
+    };
+    assert_eq!(tier("\"priority\""), Some(Priority::High));
+    assert_eq!(tier("\"fl\\u0065x\""), Some(Priority::Low));
+    for usual in ["\"auto\"", "\"default\"", "\"standard_only\"", "\"\"", "null", "7", "{\"a\":\"flex\"}"] {
+        assert_eq!(tier(usual), None, "{usual}");
+    }
+    assert_eq!(chat(r#"{"model":"m","priority":-5}"#).priority, None, "what it means is the engine's");
+}
+
+#[test]
 fn escapes_do_not_hide_a_key_or_a_name() {
     let scan = chat(r#"{"mod\u0065l":"\u0061\ud83d\ude00\n","\u0073tream":true}"#);
     assert_eq!(scan.model, "a😀\n");

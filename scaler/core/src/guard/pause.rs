@@ -1,4 +1,5 @@
-//! Pauses between starts that fail in a row (C1): 1 s, doubling to 5 min. It never says what to start.
+//! Pauses between starts that fail in a row, or that come to life and die soon after (C1): 1 s, doubling to 5 min. It
+//! never says what to start.
 
 use tidegate_shared::time::{Duration, Instant};
 
@@ -6,6 +7,9 @@ use tidegate_shared::time::{Duration, Instant};
 pub const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest pause.
 pub const LONGEST: Duration = Duration::from_secs(5 * 60);
+/// How long a replica must have been ready before it counts as well: one that dies sooner is a failed start, and the
+/// pauses before it are forgotten only then.
+pub const STEADY: Duration = Duration::from_secs(5 * 60);
 
 /// Whether a new start may be tried.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +17,7 @@ pub struct Pause {
     failures: u32,
     length: Duration,
     until: Instant,
+    last: Instant,
 }
 
 impl Pause {
@@ -20,15 +25,24 @@ impl Pause {
     /// the same way make the pause longer once.
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
+        self.last = now;
         if now >= self.until {
             self.length = self.length.saturating_mul(2).clamp(SHORTEST, LONGEST);
             self.until = now + self.length;
         }
     }
 
-    /// A start has succeeded.
-    pub fn reset(&mut self) {
-        *self = Self::default();
+    /// A replica is ready: the next may be tried at once. Whether it stays is not known yet, so that the next failure
+    /// is one more in the row.
+    pub fn ready(&mut self) {
+        self.until = Instant::ZERO;
+    }
+
+    /// A replica has been ready since `since`: if it came after the last failure and has stayed, the row is over.
+    pub fn stays(&mut self, since: Instant, now: Instant) {
+        if self.failures > 0 && since >= self.last && now.since(since) >= STEADY {
+            *self = Self::default();
+        }
     }
 
     /// Failed starts in a row.
@@ -47,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c1_pauses_double_to_five_minutes_and_a_success_ends_them() {
+    fn c1_pauses_double_to_five_minutes_and_a_replica_that_stays_ends_them() {
         let mut pause = Pause::default();
         let mut now = Instant::from_micros(77);
         assert_eq!(pause.left(now), None);
@@ -58,10 +72,25 @@ mod tests {
             assert_eq!(pause.left(now), None);
         }
         assert_eq!(pause.failures(), 11);
-        pause.reset();
+        pause.stays(Instant::ZERO, now + STEADY);
+        assert_eq!(pause.failures(), 11, "it was there before the last failure");
+        pause.stays(now, now + STEADY - SHORTEST);
+        assert_eq!(pause.failures(), 11, "it has not stayed yet");
+        pause.stays(now, now + STEADY);
         assert_eq!(pause.failures(), 0);
         pause.failed(now);
         assert_eq!(pause.left(now), Some(SHORTEST));
+    }
+
+    #[test]
+    fn c1_one_that_is_ready_lets_the_next_be_tried_and_its_death_is_one_more() {
+        let mut pause = Pause::default();
+        pause.failed(Instant::ZERO);
+        pause.failed(Instant::ZERO + SHORTEST);
+        pause.ready();
+        assert_eq!(pause.left(Instant::ZERO + SHORTEST), None);
+        pause.failed(Instant::ZERO + SHORTEST * 2);
+        assert_eq!(pause.left(Instant::ZERO + SHORTEST * 2), Some(SHORTEST * 4));
     }
 
     #[test]

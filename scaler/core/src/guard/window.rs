@@ -5,11 +5,8 @@ use std::collections::VecDeque;
 
 use tidegate_shared::time::{Duration, Instant};
 
+use super::watched::Watched;
 use crate::config::MAX_REPLICAS;
-
-/// The most that the time between two observations counts. Whoever was not watched for an hour was not seen low for
-/// an hour (C4).
-pub const LONGEST_STEP: Duration = Duration::from_secs(2);
 
 /// A running maximum over a window of watched time.
 ///
@@ -18,11 +15,9 @@ pub const LONGEST_STEP: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Window {
     length: Duration,
-    /// Watched time so far: stands still with the clock, and leaps no further than [`LONGEST_STEP`].
-    watched: Duration,
+    watched: Watched,
     /// The watched time from which on everything counts.
     from: Duration,
-    last: Instant,
     /// Strictly falling needs, oldest first; the last one is the newest.
     peaks: VecDeque<Peak>,
 }
@@ -37,16 +32,15 @@ struct Peak {
 impl Window {
     /// An empty window; it is whole after `length` of watching (C3).
     pub fn new(length: Duration, now: Instant) -> Self {
-        Self { length, watched: Duration::ZERO, from: Duration::ZERO, last: now, peaks: VecDeque::new() }
+        Self { length, watched: Watched::new(now), from: Duration::ZERO, peaks: VecDeque::new() }
     }
 
     /// Takes in the need of this moment.
     pub fn see(&mut self, need: u32, now: Instant) {
-        self.watched = self.watched.saturating_add(now.since(self.last).min(LONGEST_STEP));
-        self.last = self.last.max(now);
-        let need = need.min(MAX_REPLICAS);
+        self.watched.see(now);
+        let (need, until) = (need.min(MAX_REPLICAS), self.watched.total());
         if let Some(newest) = self.peaks.back_mut() {
-            newest.until = self.watched;
+            newest.until = until;
         }
         while self.peaks.back().is_some_and(|peak| peak.need <= need) {
             self.peaks.pop_back();
@@ -54,7 +48,7 @@ impl Window {
         while self.peaks.front().is_some_and(|peak| self.age(peak) >= self.length) {
             self.peaks.pop_front();
         }
-        self.peaks.push_back(Peak { need, until: self.watched });
+        self.peaks.push_back(Peak { need, until });
     }
 
     /// The largest need within the window, up to [`MAX_REPLICAS`]; 0 when nothing was seen yet.
@@ -69,7 +63,7 @@ impl Window {
 
     /// For how long the need has been below `current`, at most the length of the window.
     pub fn low_for(&self, current: u32) -> Duration {
-        let counted = self.watched.saturating_sub(self.from).min(self.length);
+        let counted = self.watched.total().saturating_sub(self.from).min(self.length);
         match self.peaks.iter().rev().find(|peak| peak.need >= current) {
             Some(peak) => counted.min(self.age(peak)),
             None => counted,
@@ -83,17 +77,17 @@ impl Window {
 
     /// Starts the window anew; the needs already seen stay.
     pub fn restart(&mut self) {
-        self.from = self.watched;
+        self.from = self.watched.total();
     }
 
     /// Changes the length. What lies further back than the old length was not kept and must be watched anew.
     pub fn resize(&mut self, length: Duration) {
-        self.from = self.from.max(self.watched.saturating_sub(self.length));
+        self.from = self.from.max(self.watched.total().saturating_sub(self.length));
         self.length = length;
     }
 
     fn age(&self, peak: &Peak) -> Duration {
-        self.watched.saturating_sub(peak.until)
+        self.watched.total().saturating_sub(peak.until)
     }
 }
 

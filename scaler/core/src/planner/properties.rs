@@ -1,12 +1,13 @@
 //! What holds for every load: generated sizings, demands and clocks against a fleet that starts slowly.
 
 use proptest::prelude::*;
-use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::offer::Price;
 
 use super::*;
 use crate::config::{MAX_REPLICAS, Mode};
 use crate::reconcile::{Action, reconcile};
+
+mod walk;
 
 /// What happens in one step of a generated run.
 #[derive(Clone, Debug)]
@@ -54,25 +55,19 @@ struct Replicas {
 impl Replicas {
     fn obey(&mut self, actions: &[Action], now: Instant) {
         for action in actions {
-            match *action {
-                Action::Start { count } => (0..count).for_each(|_| self.order(now)),
-                Action::Drain(id) => self.set(id, Phase::Draining, now),
-                Action::Undrain(id) => self.set(id, Phase::Ready, now),
-                Action::Stop(id) => self.all.retain(|replica| replica.id != id),
+            match action {
+                Action::Start(_) => self.order(now),
+                Action::Drain(id) => self.set(*id, Phase::Draining, now),
+                Action::Undrain(id) => self.set(*id, Phase::Ready, now),
+                Action::Stop(id) => self.all.retain(|replica| replica.id != *id),
             }
         }
     }
 
     fn order(&mut self, now: Instant) {
         self.last_id += 1;
-        self.all.push(ReplicaFacts {
-            id: ReplicaId(self.last_id),
-            phase: Phase::Provisioning,
-            since: now,
-            capacity: Capacity::ONE,
-            in_flight: 0,
-            conversations: 0,
-        });
+        let id = ReplicaId(self.last_id);
+        self.all.push(ReplicaFacts::new(id, Phase::Provisioning, now, Capacity::ONE));
     }
 
     fn set(&mut self, id: ReplicaId, phase: Phase, now: Instant) {
@@ -98,6 +93,10 @@ impl Replicas {
     }
 }
 
+fn plenty() -> Supply {
+    Supply { offers: vec![Offer::new("any", Capacity::ONE, Price::FREE)], grant: Grant::default() }
+}
+
 fn counted(replicas: &[ReplicaFacts]) -> u32 {
     Census::of(replicas).current()
 }
@@ -117,7 +116,7 @@ proptest! {
                 if good { planner.became_ready() } else { planner.start_failed(now) }
             }
             let seen = fleet.observe(step, now);
-            let plan = planner.tick(&seen);
+            let plan = planner.tick(&seen, &plenty());
 
             prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling());
             prop_assert!(now < plan.next && plan.next <= now + TICK);
@@ -125,14 +124,14 @@ proptest! {
                 let plain = seen.demand().div_ceil(sizing.target_concurrency);
                 prop_assert!(plan.target >= plain.min(sizing.ceiling()), "A2: {plan:?}");
             }
-            let actions = reconcile(plan.goal(), &seen.replicas, now, &sizing);
+            let actions = reconcile(&plan.goal(), &seen.replicas, now, &sizing);
             fleet.obey(&actions, now);
 
             prop_assert!(fleet.all.len() <= MAX_REPLICAS as usize, "A6");
             let had_ready = seen.replicas.iter().any(|replica| replica.phase == Phase::Ready);
             let has_ready = fleet.all.iter().any(|replica| replica.phase == Phase::Ready);
             prop_assert!(has_ready || !had_ready || seen.demand() == 0, "C-055: {actions:?}");
-            let starts = actions.iter().any(|action| matches!(action, Action::Start { .. }));
+            let starts = actions.iter().any(|action| matches!(action, Action::Start(_)));
             let stops = actions.iter().any(|action| matches!(action, Action::Drain(_)));
             prop_assert!(!(starts && stops), "grows and shrinks at once: {actions:?}");
         }
@@ -155,8 +154,8 @@ proptest! {
                 }
             }
             let seen = fleet.observe(&step, now);
-            let plan = planner.tick(&seen);
-            let actions = reconcile(plan.goal(), &seen.replicas, now, &sizing);
+            let plan = planner.tick(&seen, &plenty());
+            let actions = reconcile(&plan.goal(), &seen.replicas, now, &sizing);
             fleet.obey(&actions, now);
             sizes.push(counted(&fleet.all));
         }
@@ -176,7 +175,7 @@ proptest! {
         for leap in leaps {
             now = now + Duration::from_micros(leap);
             let seen = fleet.observe(&Step { passed_ms: 0, in_flight: 0, queued: 0, event: None }, now);
-            prop_assert_eq!(planner.tick(&seen).target, 3);
+            prop_assert_eq!(planner.tick(&seen, &plenty()).target, 3);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Who comes and who goes, on the fleets of the reported cases.
 
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
 
@@ -9,12 +10,23 @@ const NOW: Instant = Instant::from_micros(7_200_000_000);
 
 fn replica(id: u32, phase: Phase, in_flight: u32) -> ReplicaFacts {
     let since = NOW - Duration::from_secs(60);
-    ReplicaFacts { id: ReplicaId(id), phase, since, capacity: Capacity::ONE, in_flight, conversations: 0 }
+    ReplicaFacts { in_flight, ..ReplicaFacts::new(ReplicaId(id), phase, since, Capacity::ONE) }
 }
 
 fn actions(target: u32, demand: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
     let sizing = Sizing { max: 4, ..Sizing::default() };
-    reconcile(Goal { target, demand, may_start: true }, replicas, NOW, &sizing)
+    let orders = (0..8).map(offer).collect();
+    let leaving = Leaving::LeastBusy;
+    let keep_last = demand > 0;
+    reconcile(&Goal { target, keep_last, orders, leaving }, replicas, NOW, &sizing)
+}
+
+fn offer(number: u32) -> Offer {
+    Offer::new(&number.to_string(), Capacity::ONE, Price::FREE)
+}
+
+fn start(number: u32) -> Action {
+    Action::Start(offer(number))
 }
 
 const fn id(id: u32) -> ReplicaId {
@@ -23,7 +35,7 @@ const fn id(id: u32) -> ReplicaId {
 
 #[test]
 fn grows_by_what_is_missing() {
-    assert_eq!(actions(4, 97, &[replica(1, Phase::Ready, 97)]), [Action::Start { count: 3 }]);
+    assert_eq!(actions(4, 97, &[replica(1, Phase::Ready, 97)]), [start(0), start(1), start(2)]);
     assert_eq!(actions(1, 0, &[replica(1, Phase::Ready, 0)]), []);
     assert_eq!(actions(0, 0, &[]), []);
 }
@@ -31,8 +43,8 @@ fn grows_by_what_is_missing() {
 #[test]
 fn c1_a_pause_forbids_starts_but_not_the_way_back_from_a_drain() {
     let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 1)];
-    let goal = Goal { target: 3, demand: 70, may_start: false };
-    assert_eq!(reconcile(goal, &fleet, NOW, &Sizing::default()), [Action::Undrain(id(2))]);
+    let goal = Goal { target: 3, keep_last: true, orders: vec![], leaving: Leaving::LeastBusy };
+    assert_eq!(reconcile(&goal, &fleet, NOW, &Sizing::default()), [Action::Undrain(id(2))]);
 }
 
 #[test]
@@ -41,7 +53,7 @@ fn c5_growth_takes_draining_replicas_back_first() {
     let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 4), warm];
     assert_eq!(actions(2, 40, &fleet), [Action::Undrain(id(3))]);
     assert_eq!(actions(3, 70, &fleet), [Action::Undrain(id(3)), Action::Undrain(id(2))]);
-    let more = [Action::Undrain(id(3)), Action::Undrain(id(2)), Action::Start { count: 1 }];
+    let more = [Action::Undrain(id(3)), Action::Undrain(id(2)), start(0)];
     assert_eq!(actions(4, 100, &fleet), more);
 }
 
@@ -87,7 +99,7 @@ fn c055_failed_first_and_its_place_is_taken_once_it_is_gone() {
     fleet[1].phase = Phase::Gone;
     assert_eq!(actions(4, 97, &fleet), [], "a6: its stop is not finished");
     fleet.remove(1);
-    assert_eq!(actions(4, 97, &fleet), [Action::Start { count: 1 }]);
+    assert_eq!(actions(4, 97, &fleet), [start(0)]);
 }
 
 #[test]
@@ -104,4 +116,19 @@ fn c018_what_waiters_wait_for_stays_and_the_one_nearest_to_ready_is_kept() {
     assert_eq!(actions(2, 40, &fleet), [Action::Stop(id(3))]);
     assert_eq!(actions(1, 1, &fleet), [Action::Stop(id(3)), Action::Stop(id(2))]);
     assert_eq!(actions(1, 1, &fleet[..1]), []);
+}
+
+#[test]
+fn b5_failed_first_then_fewest_warm_conversations_then_the_dearest() {
+    let one = |id, conversations, in_flight, price| {
+        let price = Price(price);
+        ReplicaFacts { conversations, price, ..replica(id, Phase::Ready, in_flight) }
+    };
+    let fleet = [one(1, 9, 0, 900), one(2, 3, 5, 100), one(3, 3, 6, 200), replica(4, Phase::Failed, 0)];
+    let leave = |leaving| {
+        let goal = Goal { target: 2, keep_last: true, orders: vec![], leaving };
+        reconcile(&goal, &fleet, NOW, &Sizing::default())
+    };
+    assert_eq!(leave(Leaving::LeastWarm), [Action::Stop(id(4)), Action::Drain(id(3))]);
+    assert_eq!(leave(Leaving::LeastBusy), [Action::Stop(id(4)), Action::Drain(id(1))]);
 }

@@ -60,11 +60,14 @@ mod tests {
 
     #[test]
     fn a1_each_task_has_its_own_target() {
-        use crate::config::Task;
+        use crate::config::{RuleChoice, Task};
+        use tidegate_shared::decision::Rule;
         for (task, replicas) in
             [(Task::Chat, 17), (Task::Embeddings, 3), (Task::Image, 257), (Task::Video, 513)]
         {
-            let sizing = Sizing { target_concurrency: task.target_concurrency(), ..Sizing::default() };
+            let rule = RuleChoice::Fixed(Rule::Concurrency);
+            let target_concurrency = task.target_concurrency(rule);
+            let sizing = Sizing { target_concurrency, ..Sizing::default() };
             assert_eq!(need(&seen(513, 0, 0), 1, 0, &sizing).replicas, replicas, "{task:?}");
         }
     }

@@ -24,10 +24,9 @@ fn exited(id: u32, output: &[&str]) -> Instance {
 }
 
 fn ready(id: u32) -> Observation {
-    let (since, capacity) = (NOW, Capacity::ONE);
-    let replica =
-        |phase| ReplicaFacts { id: ReplicaId(id), phase, since, capacity, in_flight: 2, conversations: 0 };
-    Observation { replicas: vec![replica(Phase::Ready)], ..Observation::default() }
+    let bare = ReplicaFacts::new(ReplicaId(id), Phase::Ready, NOW, Capacity::ONE);
+    let replica = ReplicaFacts { in_flight: 2, ..bare };
+    Observation { replicas: vec![replica], ..Observation::default() }
 }
 
 fn ups(id: u32) -> News {
@@ -48,7 +47,7 @@ fn c3_what_an_earlier_run_started_is_announced_once() {
 #[test]
 fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), Capacity::ONE, NOW);
+    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
     assert_eq!(book.take_in(&[], NOW), [], "its start is still being called");
     assert_eq!(book.start_ended(ReplicaId(1), Ok(())), None);
     let news = book.take_in(&[exited(1, &["loading", "out of memory"])], NOW);
@@ -95,7 +94,7 @@ fn one_that_vanishes_is_announced_and_forgotten() {
 #[test]
 fn a_failed_start_call_leaves_nothing_behind() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), Capacity::ONE, NOW);
+    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
     let news = book.start_ended(ReplicaId(1), Err("no such file".to_owned()));
     assert_eq!(news, Some((ReplicaId(1), Change::StartFailed { why: "no such file".to_owned() })));
     assert!(book.is_empty());
@@ -104,7 +103,7 @@ fn a_failed_start_call_leaves_nothing_behind() {
 #[test]
 fn a_stop_waits_for_the_start_call_and_a_failed_stop_for_its_pause() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), Capacity::ONE, NOW);
+    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None, "asked twice, ended once");
     assert_eq!(book.stops_due(NOW), []);

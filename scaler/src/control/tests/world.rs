@@ -219,8 +219,7 @@ impl Fleet for World {
 
     fn announce(&self, id: ReplicaId, change: Change) {
         let since = self.at();
-        let facts =
-            |phase, capacity| ReplicaFacts { id, phase, since, capacity, in_flight: 0, conversations: 0 };
+        let facts = |phase, capacity| ReplicaFacts::new(id, phase, since, capacity);
         let mut state = self.state();
         let entry = match change {
             Change::Ordered { capacity } => {

@@ -41,7 +41,8 @@ pub(super) fn arrive_as_explained(
         Verdict::Wait(ticket) => match told.verdict {
             RouteVerdict::Wait { expected, at_most, .. } => {
                 let waiter = dispatcher.queue.waiter(*ticket).expect("it waits");
-                let (until, then) = dispatcher.patience(waiter.since + waiter.extra);
+                let patience = dispatcher.patience(waiter.since + waiter.extra);
+                let (until, then) = patience.min((waiter.start_by, Refusal::MissedDeadline));
                 assert_eq!(until.since(now), at_most);
                 RouteVerdict::Wait { before: dispatcher.queue.before(*ticket), expected, at_most, then }
             }

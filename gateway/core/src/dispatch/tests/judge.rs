@@ -79,6 +79,24 @@ fn r5_a_trial_that_fails_doubles_the_pause() {
 }
 
 #[test]
+fn r5_one_that_can_be_connected_to_at_times_is_taken_out_too() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    for n in 0..20 {
+        let now = ms(n * 10);
+        let lease = forward(dispatcher.arrive(now, &ask(n)));
+        if lease.replica == ReplicaId(2) {
+            // It is suspected, and its probe finds nothing wrong.
+            dispatcher.change(now, ReplicaId(2), Change::Suspect);
+            end(&mut dispatcher, now, lease, Sign::Fault(Fault::Connect));
+            dispatcher.change(now, ReplicaId(2), Change::Ready);
+        } else {
+            end(&mut dispatcher, now, lease, Sign::Well);
+        }
+    }
+    assert_eq!(out(&dispatcher), [2]);
+}
+
+#[test]
 fn c_006_at_most_half_are_out_and_the_last_never_is() {
     for (size, most) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (8, 4)] {
         let mut dispatcher = fleet(Limits::default(), &vec![1; size]);

@@ -27,6 +27,10 @@ struct Overload {
     obedient: u64,
     /// Seconds without any request before it begins, after a second of light use.
     idle: u64,
+    /// Of a hundred clients, how many are urgent, and how many can wait.
+    mix: (u64, u64),
+    /// Whose fate is looked at.
+    watched: Option<Priority>,
     /// Whether a second replica is ordered as it begins; starts take ten seconds.
     coming: bool,
 }
@@ -45,8 +49,26 @@ impl Default for Overload {
             counting: false,
             obedient: 100,
             idle: 0,
+            mix: (0, 0),
+            watched: None,
             coming: false,
         }
+    }
+}
+
+impl Overload {
+    fn priority(&self, client: u64) -> Priority {
+        let (urgent, patient) = self.mix;
+        match client * 37 % 100 {
+            lot if lot < urgent => Priority::High,
+            lot if lot < urgent + patient => Priority::Low,
+            _ => Priority::Normal,
+        }
+    }
+
+    /// 1 for a client whose fate is looked at.
+    fn counts(&self, priority: Priority) -> u64 {
+        u64::from(self.watched.is_none_or(|watched| watched == priority))
     }
 }
 
@@ -103,7 +125,7 @@ impl World {
     }
 
     fn serve(&mut self, now: Instant, tries: u32, lease: Lease) {
-        self.came.served += u64::from(tries == 2);
+        self.came.served += u64::from(tries == 2) * self.overload.counts(lease.facts.priority);
         let length = self.overload.length;
         let length = if self.overload.varied { length.mul_f64(2.0 * self.random()) } else { length };
         self.leases.insert(self.serial, lease);
@@ -111,8 +133,9 @@ impl World {
     }
 
     fn refuse(&mut self, now: Instant, client: u64, tries: u32, rejection: Rejection) {
-        self.came.refused += u64::from(tries == 1);
-        self.came.told = self.came.told.max(rejection.retry_after.as_secs_f64());
+        let counts = self.overload.counts(self.overload.priority(client));
+        self.came.refused += u64::from(tries == 1) * counts;
+        self.came.told = self.came.told.max(rejection.retry_after.as_secs_f64() * counts as f64);
         if tries < 5 && self.random() * 100.0 < self.overload.obedient as f64 {
             let told = match self.overload.whole_seconds {
                 true => Duration::from_secs_f64(rejection.retry_after.as_secs_f64().ceil()),
@@ -121,7 +144,7 @@ impl World {
             let way = Duration::from_secs_f64(0.000_5 + 0.002 * self.random());
             self.at(now + told + way, Event::Arrive(client, tries + 1));
         } else {
-            self.came.refused -= u64::from(tries == 1);
+            self.came.refused -= u64::from(tries == 1) * counts;
         }
     }
 
@@ -149,6 +172,7 @@ impl World {
                 let fingerprint = if self.overload.distinct { client } else { 7 };
                 let mut facts = RequestFacts::clone(&ask(fingerprint));
                 facts.retry = self.overload.counting.then_some(tries > 1);
+                facts.priority = self.overload.priority(client);
                 match self.dispatcher.arrive(now, &Arc::new(facts)) {
                     Verdict::Forward(lease) => self.serve(now, tries, lease),
                     Verdict::Wait(ticket) => {
@@ -281,4 +305,27 @@ fn q2_a_replica_on_its_way_counts_from_when_it_can_be_expected() {
     let came = run(&coming);
     // 8 places give 16 a second for 10 s, then 16 places 32 a second.
     assert!((16.0..21.0).contains(&came.told), "400 take 17.5 s: {came:?}");
+}
+
+#[test]
+fn q1_q2_who_can_wait_is_told_the_truth_while_the_urgent_go_first() {
+    // 16 in a second. The urgent and the normal ones are 10, those that can wait 15.
+    let usual = Overload { rate: 25.0, seconds: 300, mix: (30, 60), ..Overload::default() };
+    let watched = |priority| Overload { watched: Some(priority), ..usual.clone() };
+    served(98, &[("6 in a second are left for them", watched(Priority::Low))]);
+    let low = run(&watched(Priority::Low));
+    assert!((400.0..1000.0).contains(&low.told), "the last of 4,500 at 6 in a second: {low:?}");
+    for priority in [Priority::High, Priority::Normal] {
+        assert_eq!(run(&watched(priority)).refused, 0, "{priority}: as if the others were not there");
+    }
+}
+
+#[test]
+fn q1_q2_nothing_is_left_for_the_least_urgent_and_they_are_told_a_time_all_the_same() {
+    // 16 in a second. The urgent ones are 7.5, the normal ones 12.5, those that can wait 5.
+    let usual = Overload { rate: 25.0, seconds: 300, mix: (30, 20), ..Overload::default() };
+    let watched = |priority| Overload { watched: Some(priority), ..usual.clone() };
+    served(98, &[("8.5 in a second are left for them", watched(Priority::Normal))]);
+    served(85, &[("ten times what it would take alone", watched(Priority::Low))]);
+    assert_eq!(run(&watched(Priority::High)).refused, 0);
 }

@@ -9,7 +9,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Arrive(u64),
+    Arrive(u64, Priority, Option<u64>),
     End(usize, Sign),
     Prove(usize),
     Abandon(usize),
@@ -45,7 +45,8 @@ const CHANGES: [Change; 10] = [
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        6 => (0u64..100).prop_map(Op::Arrive),
+        6 => (0u64..100, 0..Priority::ALL.len(), prop::option::of(0u64..4000))
+            .prop_map(|(n, priority, within)| Op::Arrive(n, Priority::ALL[priority], within)),
         4 => (any::<usize>(), sign()).prop_map(|(at, sign)| Op::End(at, sign)),
         1 => any::<usize>().prop_map(Op::Prove),
         1 => (1u32..5).prop_map(Op::Slow),
@@ -58,21 +59,35 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..300)
 }
 
+/// Requests that may wait.
+const LINE: u32 = 8;
+
 /// The dispatcher and what its driver would hold.
 struct Walk {
     dispatcher: Dispatcher,
     now: Instant,
-    leases: Vec<(u64, Lease)>,
-    waiting: BTreeMap<TicketId, u64>,
+    leases: Vec<(Arc<RequestFacts>, Lease)>,
+    waiting: BTreeMap<TicketId, (Arc<RequestFacts>, Waiting)>,
+}
+
+/// A waiter, as its driver knows it.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// A replica failed it.
+    again: bool,
+    start_by: Instant,
 }
 
 impl Walk {
     fn step(&mut self, op: &Op) {
         let now = self.now;
         match *op {
-            Op::Arrive(n) => {
-                let verdict = arrive_as_explained(&mut self.dispatcher, now, &any_kind(n));
-                self.take(n, verdict);
+            Op::Arrive(n, priority, within) => {
+                let start_within = within.map(Duration::from_millis);
+                let facts = RequestFacts { priority, start_within, ..RequestFacts::clone(&any_kind(n)) };
+                let facts = Arc::new(facts);
+                let verdict = arrive_as_explained(&mut self.dispatcher, now, &facts);
+                self.take(facts, verdict, false);
             }
             Op::End(at, sign) if !self.leases.is_empty() => {
                 let (_, mut lease) = self.leases.swap_remove(at % self.leases.len());
@@ -80,11 +95,11 @@ impl Walk {
                 self.dispatcher.end(now, lease, &Spent::default());
             }
             Op::Fail(at) if !self.leases.is_empty() => {
-                let (n, lease) = self.leases.swap_remove(at % self.leases.len());
+                let (facts, lease) = self.leases.swap_remove(at % self.leases.len());
                 let tried = [lease.replica];
                 self.dispatcher.end(now, lease, &Spent::default());
-                let verdict = self.dispatcher.retry(now, &any_kind(n), &tried, now);
-                self.take(n, verdict);
+                let verdict = self.dispatcher.retry(now, &facts, &tried, now);
+                self.take(facts, verdict, true);
             }
             Op::Prove(at) if !self.leases.is_empty() => {
                 let at = at % self.leases.len();
@@ -98,7 +113,7 @@ impl Walk {
                     self.dispatcher.elsewhere(now, &ask(n), &[ReplicaId(tried)])
                 {
                     assert_ne!(lease.replica, ReplicaId(tried));
-                    self.leases.push((n, lease));
+                    self.leases.push((ask(n), lease));
                 }
             }
             Op::Abandon(at) if !self.waiting.is_empty() => {
@@ -121,23 +136,45 @@ impl Walk {
         }
     }
 
-    fn take(&mut self, n: u64, verdict: Verdict) {
+    fn take(&mut self, facts: Arc<RequestFacts>, verdict: Verdict, again: bool) {
+        let start_by = start_by(&facts, self.now);
         match verdict {
-            Verdict::Forward(lease) => self.leases.push((n, lease)),
-            Verdict::Wait(ticket) => {
-                assert!(self.waiting.insert(ticket, n).is_none(), "a ticket given twice")
+            Verdict::Forward(lease) => {
+                assert!(start_by > self.now, "sent after its deadline");
+                self.leases.push((facts, lease));
             }
-            Verdict::Reject(rejection) => assert!(rejection.retry_after >= wait::RETRY_AFTER.0),
+            Verdict::Wait(ticket) => {
+                let waiting = (facts, Waiting { again, start_by });
+                assert!(self.waiting.insert(ticket, waiting).is_none(), "a ticket given twice");
+            }
+            Verdict::Reject(rejection) => {
+                assert!(rejection.retry_after >= wait::RETRY_AFTER.0);
+                let full = rejection.reason == Refusal::QueueFull;
+                let room = self.dispatcher.queue.first_to_yield(facts.priority);
+                assert!(!full || room.is_none(), "Q1: refused though {room:?} is less urgent");
+            }
         }
     }
 
     fn deliver(&mut self) {
+        let mut last = None;
         for (ticket, end) in self.dispatcher.take_woken() {
-            let n = self.waiting.remove(&ticket).expect("a verdict for nobody");
-            if let Ok(lease) = end {
-                self.leases.push((n, lease));
+            let (facts, waiting) = self.waiting.remove(&ticket).expect("a verdict for nobody");
+            match end {
+                Ok(lease) => {
+                    assert!(waiting.start_by > self.now, "sent after its deadline");
+                    last = last.max(Some(ticket));
+                    self.leases.push((facts, lease));
+                }
+                Err(Rejection { reason: Refusal::PushedOut, .. }) => {
+                    assert!(!waiting.again, "pushed out though it was under way");
+                    assert!(self.waiting.keys().any(|left| left.priority() < facts.priority));
+                }
+                Err(_) => {}
             }
         }
+        let passed = |(ticket, (_, left)): (&TicketId, &(_, Waiting))| last > Some(*ticket) && !left.again;
+        assert!(!self.waiting.iter().any(passed), "Q1: sent before somebody who stood before it");
     }
 
     fn check(&self) {
@@ -147,6 +184,11 @@ impl Walk {
         assert_eq!(seen.in_flight as usize, held);
         assert_eq!(seen.queued as usize, self.waiting.len());
         assert_eq!(self.dispatcher.queued_bytes(), self.waiting.len() as u64 * 1000);
+        assert!(seen.queued <= LINE);
+        for priority in Priority::ALL {
+            let ahead = self.waiting.keys().filter(|ticket| ticket.priority() <= priority).count();
+            assert_eq!(self.dispatcher.queue.ahead_of(priority) as usize, ahead);
+        }
         let room = self.dispatcher.replicas.ranked();
         let stuck = self.dispatcher.queue.next(None).is_some_and(|(_, waiter)| waiter.tried.is_empty());
         assert!(room.is_empty() || !stuck, "Q4: waits while a replica has room");
@@ -170,14 +212,15 @@ impl Walk {
 }
 
 proptest! {
-    /// Counts are exact whatever happens, every ticket ends exactly once, nobody waits while a replica has room, and
-    /// what becomes of each arrival is what was told of it just before.
+    /// Counts are exact whatever happens, every ticket ends exactly once, nobody waits while a replica has room, nobody
+    /// goes before somebody who stands before him or when his client is gone, and what becomes of each arrival is what
+    /// was told of it just before.
     #[test]
     fn q5_e3_counts_are_exact_and_fates_as_told_whatever_happens(
         ops in ops(),
         policy in prop::sample::select(PolicyName::ALL.to_vec()),
     ) {
-        let limits = Limits { concurrency: 2, queue_requests: 8, ..Limits::default() };
+        let limits = Limits { concurrency: 2, queue_requests: LINE, ..Limits::default() };
         let dispatcher = fleet(limits, &[1, 2]).with_policy(policy, 1);
         let mut walk = Walk { dispatcher, now: ms(0), leases: Vec::new(), waiting: BTreeMap::new() };
         for op in &ops {

@@ -1,0 +1,160 @@
+//! What one deployment has cost (M2), to the microsecond and in whole numbers: nothing is rounded until it is shown. It
+//! reads no clock and stops nothing.
+
+use serde::{Deserialize, Serialize};
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::replica::ReplicaFacts;
+use tidegate_shared::time::{Duration, Instant};
+
+/// Microseconds in an hour.
+const HOUR: u128 = 3_600_000_000;
+
+/// The account of one deployment, complete: kept anywhere, it goes on where it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// Millionths of a dollar, times the microseconds of an hour.
+    exact: u128,
+    /// What runs and costs, in order of id.
+    running: Vec<(ReplicaId, Price)>,
+    /// Of these, how many are ready and cost the base fee too (M3).
+    warm: u32,
+}
+
+/// Adds up what replicas cost while they exist.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    spent: Spent,
+    base_fee: Price,
+    last: Instant,
+}
+
+impl Ledger {
+    /// An account from `spent` on, as of `now`; [`Spent::default`] where nothing was spent before. `base_fee` is what each
+    /// ready replica costs beside its price: [`Price::FREE`] in flex mode.
+    pub fn restore(spent: Spent, base_fee: Price, now: Instant) -> Self {
+        Self { spent, base_fee, last: now }
+    }
+
+    /// Nobody looked for `away` before the account was restored; of what ran, `still` is there and ran all the time.
+    /// What is not there cannot be known to have run for longer, and costs nothing.
+    pub fn catch_up(&mut self, away: Duration, still: &[ReplicaId]) {
+        self.spent.running.retain(|(id, _)| still.contains(id));
+        self.spent.warm = self.spent.warm.min(u32::try_from(self.spent.running.len()).unwrap_or(u32::MAX));
+        self.charge(away);
+    }
+
+    /// The fleet as of `now`. What was there until now has cost until now; what is not there any more costs nothing from
+    /// now on, and what is there does, in whatever phase: a machine that loads, drains or resists its end is paid for.
+    pub fn see(&mut self, replicas: &[ReplicaFacts], now: Instant) {
+        self.charge(now.since(self.last));
+        self.last = self.last.max(now);
+        self.spent.running = replicas.iter().map(|replica| (replica.id, replica.price)).collect();
+        self.spent.warm =
+            u32::try_from(replicas.iter().filter(|replica| replica.is_ready()).count()).unwrap_or(u32::MAX);
+    }
+
+    /// What was spent until `now`, rounded down to a millionth of a dollar.
+    pub fn total(&self, now: Instant) -> Money {
+        let exact = self.spent.exact.saturating_add(self.cost(now.since(self.last)));
+        Money(i128::try_from(exact / HOUR).unwrap_or(i128::MAX))
+    }
+
+    /// What the fleet costs now.
+    pub fn rate(&self) -> Price {
+        let prices = self.spent.running.iter().map(|(_, price)| price.0);
+        Price(prices.fold(self.base_fee.times(self.spent.warm).0, u64::saturating_add))
+    }
+
+    /// All that is needed to go on later.
+    pub fn state(&self) -> &Spent {
+        &self.spent
+    }
+
+    fn charge(&mut self, time: Duration) {
+        self.spent.exact = self.spent.exact.saturating_add(self.cost(time));
+    }
+
+    fn cost(&self, time: Duration) -> u128 {
+        u128::from(self.rate().0).saturating_mul(time.as_micros())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_shared::replica::{Capacity, Phase};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn replica(id: u32, phase: Phase, price: u64) -> ReplicaFacts {
+        let bare = ReplicaFacts::new(ReplicaId(id), phase, Instant::ZERO, Capacity::ONE);
+        ReplicaFacts { price: Price(price), ..bare }
+    }
+
+    fn fresh(base_fee: u64) -> Ledger {
+        Ledger::restore(Spent::default(), Price(base_fee), Instant::ZERO)
+    }
+
+    #[test]
+    fn m2_to_the_second_and_nothing_is_lost_by_looking_often() {
+        let (mut often, mut seldom) = (fresh(0), fresh(0));
+        let fleet = [replica(1, Phase::Ready, 1_000_001), replica(2, Phase::Starting, 999_998)];
+        often.see(&fleet, Instant::ZERO);
+        seldom.see(&fleet, Instant::ZERO);
+        for second in 1..=3600 {
+            often.see(&fleet, Instant::ZERO + SECOND * second);
+        }
+        let hour = Instant::ZERO + SECOND * 3600;
+        assert_eq!((often.total(hour), seldom.total(hour)), (Money(1_999_999), Money(1_999_999)));
+        assert_eq!(seldom.total(Instant::ZERO + SECOND), Money(555), "1,999,999 / 3600, rounded down");
+    }
+
+    #[test]
+    fn m2_a_removed_replica_stops_costing_at_once_and_a_draining_one_does_not() {
+        let mut ledger = fresh(0);
+        let at = |second| Instant::ZERO + SECOND * second;
+        ledger.see(&[replica(1, Phase::Ready, 3_600_000), replica(2, Phase::Draining, 3_600_000)], at(0));
+        ledger.see(&[replica(1, Phase::Ready, 3_600_000)], at(10));
+        assert_eq!((ledger.total(at(10)), ledger.rate()), (Money(20_000), Price(3_600_000)));
+        ledger.see(&[], at(25));
+        assert_eq!(ledger.total(at(9_999)), Money(35_000));
+    }
+
+    #[test]
+    fn m3_the_base_fee_is_for_each_warm_replica() {
+        let mut ledger = fresh(360_000);
+        let fleet =
+            [replica(1, Phase::Ready, 0), replica(2, Phase::Ready, 0), replica(3, Phase::Starting, 0)];
+        ledger.see(&fleet, Instant::ZERO);
+        assert_eq!(ledger.rate(), Price(720_000));
+        assert_eq!(ledger.total(Instant::ZERO + SECOND * 10), Money(2000));
+    }
+
+    #[test]
+    fn m2_an_account_goes_on_where_it_was_and_pays_for_the_time_between() {
+        let mut before = fresh(0);
+        before
+            .see(&[replica(1, Phase::Ready, 3_600_000), replica(2, Phase::Ready, 7_200_000)], Instant::ZERO);
+        before.see(
+            &[replica(1, Phase::Ready, 3_600_000), replica(2, Phase::Ready, 7_200_000)],
+            Instant::ZERO + SECOND * 5,
+        );
+        let kept = before.state().clone();
+        let mut after = Ledger::restore(kept, Price::FREE, Instant::ZERO);
+        after.catch_up(SECOND * 100, &[ReplicaId(1)]);
+        assert_eq!(after.total(Instant::ZERO), Money(15_000 + 100_000));
+        assert_eq!(after.rate(), Price(3_600_000));
+    }
+
+    #[test]
+    fn c4_a_clock_that_goes_back_costs_nothing_and_no_price_overflows() {
+        let mut ledger = fresh(0);
+        let fleet = [replica(1, Phase::Ready, u64::MAX), replica(2, Phase::Ready, u64::MAX)];
+        ledger.see(&fleet, Instant::ZERO + SECOND * 10);
+        ledger.see(&fleet, Instant::ZERO + SECOND * 5);
+        assert_eq!(ledger.total(Instant::ZERO + SECOND * 7), Money(0));
+        assert!(ledger.total(Instant::NEVER) > Money(0));
+    }
+}

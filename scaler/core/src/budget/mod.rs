@@ -1,0 +1,192 @@
+//! What all deployments share: the credit (M3) and the number of replicas that the gateway may have (A6). It grants room
+//! and says who has to make some (C-108); it never chooses a replica and starts nothing.
+
+pub mod ledger;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::time::{Duration, Instant};
+
+use ledger::{Ledger, Spent};
+
+/// How long a deployment keeps room that another one waits for, counted from the moment at which its last replica came:
+/// shorter, and two users who take turns would move models all day.
+pub const RESIDENCE: Duration = Duration::from_secs(60);
+
+/// What the gateway may have, over all deployments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Replicas, in whatever phase; `None`: no bound beside that of each deployment (A6).
+    pub replicas: Option<u32>,
+    /// Money to spend since the beginning, top-ups included; `None`: not counted (M3).
+    pub credit: Option<Money>,
+}
+
+/// Room under the gateway's cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// The cap.
+    pub cap: u32,
+    /// Replicas that may be added now.
+    pub left: u32,
+}
+
+/// What one deployment may do now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// Credit that is left; `None` where it is not counted.
+    pub credit: Option<Money>,
+    /// Room for more replicas; `None` where it is not bounded.
+    pub room: Option<Room>,
+    /// The most replicas that it may keep, ready or on their way, because another deployment has none and waits; `None`
+    /// where nobody asks.
+    pub most: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Account {
+    ledger: Ledger,
+    /// Replicas that exist, in whatever phase.
+    existing: u32,
+    /// Of these, those that are ready, and those that are going.
+    serving: u32,
+    leaving: u32,
+    floor: u32,
+    /// When the last of its replicas became ready.
+    newest: Instant,
+    /// Since when it has none and wants one.
+    starved: Option<Instant>,
+    /// The most that it may keep, from the moment at which it is asked to give one until that one is gone.
+    most: Option<u32>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Budget {
+    bounds: Bounds,
+    accounts: BTreeMap<DeploymentName, Account>,
+}
+
+impl Budget {
+    /// Nobody has anything yet.
+    pub fn new(bounds: Bounds) -> Self {
+        Self { bounds, accounts: BTreeMap::new() }
+    }
+
+    /// Opens the account of a deployment, which goes on from `spent` (see [`Ledger::restore`]). Its `floor` is never
+    /// taken to make room for others.
+    pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
+        let ledger = Ledger::restore(spent, base_fee, now);
+        let (existing, serving, leaving, starved, most) = (0, 0, 0, None, None);
+        let account = Account { ledger, existing, serving, leaving, floor, newest: now, starved, most };
+        self.accounts.insert(name, account);
+    }
+
+    /// More credit, or less.
+    pub fn top_up(&mut self, amount: Money) {
+        if let Some(credit) = &mut self.bounds.credit {
+            credit.0 = credit.0.saturating_add(amount.0);
+        }
+    }
+
+    /// The fleet of `name` as of `now`, and what it may do. `wants`: requests wait there and nothing is ready.
+    pub fn see(
+        &mut self,
+        name: &DeploymentName,
+        replicas: &[ReplicaFacts],
+        wants: bool,
+        now: Instant,
+    ) -> Grant {
+        if let Some(account) = self.accounts.get_mut(name) {
+            account.see(replicas, wants, now);
+        }
+        Grant {
+            credit: self.credit(now),
+            room: self.bounds.replicas.map(|cap| self.room(name, cap)),
+            most: self.most(name, now),
+        }
+    }
+
+    /// `count` replicas were ordered for `name` just now: they hold their room at once, before any fleet shows them.
+    pub fn ordered(&mut self, name: &DeploymentName, count: u32) {
+        if let Some(account) = self.accounts.get_mut(name) {
+            account.existing = account.existing.saturating_add(count);
+        }
+    }
+
+    /// Credit that is left, below zero once what runs has outrun it; `None` where it is not counted.
+    pub fn credit(&self, now: Instant) -> Option<Money> {
+        let spent = self.accounts.values().map(|account| account.ledger.total(now).0);
+        let spent = spent.fold(0i128, i128::saturating_add);
+        self.bounds.credit.map(|credit| Money(credit.0.saturating_sub(spent)))
+    }
+
+    /// What `name` has spent, and costs now.
+    pub fn ledger(&self, name: &DeploymentName) -> Option<&Ledger> {
+        self.accounts.get(name).map(|account| &account.ledger)
+    }
+
+    fn existing(&self) -> u32 {
+        self.accounts.values().fold(0, |sum, account| sum.saturating_add(account.existing))
+    }
+
+    /// What may be added for `name`: free room, less what is kept for those who came before and have nothing.
+    fn room(&self, name: &DeploymentName, cap: u32) -> Room {
+        let own = self.accounts.get(name).and_then(|account| account.starved);
+        let earlier = |other: &Instant| own.is_none_or(|own| *other < own);
+        let others = self.accounts.iter().filter(|(other, _)| *other != name);
+        let kept = others.filter_map(|(_, account)| account.starved).filter(earlier).count();
+        let kept = u32::try_from(kept).unwrap_or(u32::MAX);
+        Room { cap, left: cap.saturating_sub(self.existing()).saturating_sub(kept) }
+    }
+
+    /// The most that `name` may keep, where it has to give one away.
+    fn most(&mut self, name: &DeploymentName, now: Instant) -> Option<u32> {
+        let wanted = self.accounts.iter().any(|(other, account)| other != name && account.starved.is_some());
+        let asked = wanted && self.is_asked(name, now);
+        let account = self.accounts.get_mut(name)?;
+        let given = account.most.is_some_and(|most| account.existing <= most);
+        if !wanted || given {
+            account.most = None;
+        } else if asked && account.most.is_none() {
+            account.most = Some(account.serving.saturating_sub(1));
+        }
+        account.most
+    }
+
+    /// Whether `name` is the next to give: there is no room, nobody is leaving already, and of those who may give one it
+    /// has kept its own the longest.
+    fn is_asked(&self, name: &DeploymentName, now: Instant) -> bool {
+        let full = self.bounds.replicas.is_some_and(|cap| self.existing() >= cap);
+        if !full || self.accounts.values().any(|account| account.leaving > 0) {
+            return false;
+        }
+        let gives =
+            |account: &Account| account.serving > account.floor && now.since(account.newest) >= RESIDENCE;
+        let givers = self.accounts.iter().filter(|(_, account)| gives(account));
+        givers.min_by_key(|(giver, account)| (account.newest, *giver)).is_some_and(|(giver, _)| giver == name)
+    }
+}
+
+impl Account {
+    fn see(&mut self, replicas: &[ReplicaFacts], wants: bool, now: Instant) {
+        self.ledger.see(replicas, now);
+        let count = |phases: &[Phase]| {
+            let those = replicas.iter().filter(|replica| phases.contains(&replica.phase));
+            u32::try_from(those.count()).unwrap_or(u32::MAX)
+        };
+        self.existing = u32::try_from(replicas.len()).unwrap_or(u32::MAX);
+        self.serving = count(&[Phase::Ready]);
+        self.leaving = count(&[Phase::Draining, Phase::Failed, Phase::Gone]);
+        let ready = replicas.iter().filter(|replica| replica.is_ready());
+        self.newest = ready.map(|replica| replica.since).max().unwrap_or(self.newest);
+        self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(now));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Credit, the gateway's cap, and two deployments that share one GPU.
+
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Capacity;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(second: u32) -> Instant {
+    Instant::ZERO + SECOND * second
+}
+
+fn name(name: &str) -> DeploymentName {
+    DeploymentName::new(name)
+}
+
+fn replica(id: u32, phase: Phase, since: Instant) -> ReplicaFacts {
+    let bare = ReplicaFacts::new(ReplicaId(id), phase, since, Capacity::ONE);
+    ReplicaFacts { price: Price(3_600_000), ..bare }
+}
+
+fn budget(replicas: Option<u32>, credit: Option<i128>) -> Budget {
+    let mut budget = Budget::new(Bounds { replicas, credit: credit.map(Money) });
+    for deployment in ["a", "b", "c"] {
+        budget.open(name(deployment), Spent::default(), Price::FREE, 0, at(0));
+    }
+    budget
+}
+
+#[test]
+fn m3_the_credit_draws_down_over_all_deployments_and_a_top_up_counts_at_once() {
+    let mut budget = budget(None, Some(25_000));
+    budget.see(&name("a"), &[replica(1, Phase::Ready, at(0))], false, at(0));
+    budget.see(&name("b"), &[replica(1, Phase::Ready, at(0))], false, at(0));
+    assert_eq!(budget.credit(at(10)), Some(Money(5_000)));
+    let grant = budget.see(&name("c"), &[], true, at(15));
+    assert_eq!(grant.credit, Some(Money(-5_000)), "what runs is kept, and goes on costing");
+    budget.top_up(Money(10_000));
+    assert_eq!(budget.see(&name("c"), &[], true, at(15)).credit, Some(Money(5_000)));
+    let spent = |deployment| budget.ledger(&name(deployment)).unwrap().total(at(15));
+    assert_eq!((spent("a"), spent("c")), (Money(15_000), Money(0)));
+}
+
+#[test]
+fn a6_the_gateways_cap_counts_everything_that_exists_and_what_was_just_ordered() {
+    let mut budget = budget(Some(3), None);
+    let fleet = [replica(1, Phase::Draining, at(0)), replica(2, Phase::Gone, at(0))];
+    assert_eq!(budget.see(&name("a"), &fleet, false, at(1)).room, Some(Room { cap: 3, left: 1 }));
+    budget.ordered(&name("a"), 1);
+    assert_eq!(budget.see(&name("b"), &[], false, at(1)).room, Some(Room { cap: 3, left: 0 }));
+}
+
+#[test]
+fn c_108_room_is_given_after_the_residence_and_once_only() {
+    let mut budget = budget(Some(1), None);
+    let a = [replica(1, Phase::Ready, at(10))];
+    budget.see(&name("b"), &[], true, at(11));
+    assert_eq!(budget.see(&name("a"), &a, true, at(69)).most, None, "it has not been there for 60 s");
+    assert_eq!(budget.see(&name("a"), &a, true, at(70)).most, Some(0));
+    let leaving = [replica(1, Phase::Draining, at(70))];
+    assert_eq!(
+        budget.see(&name("a"), &leaving, true, at(80)).most,
+        Some(0),
+        "it stays asked while it drains"
+    );
+    assert_eq!(budget.see(&name("a"), &[], true, at(90)).most, None, "it is gone");
+}
+
+#[test]
+fn c_108_what_was_freed_is_for_who_waited_first() {
+    let mut budget = budget(Some(1), None);
+    budget.see(&name("b"), &[], true, at(11));
+    budget.see(&name("c"), &[], true, at(12));
+    let left = |grant: Grant| grant.room.unwrap().left;
+    assert_eq!(left(budget.see(&name("a"), &[], true, at(90))), 0, "b and c were there before");
+    assert_eq!(left(budget.see(&name("c"), &[], true, at(90))), 0);
+    assert_eq!(left(budget.see(&name("b"), &[], true, at(90))), 1);
+}
+
+#[test]
+fn c_108_nobody_gives_for_a_client_that_left_nor_below_its_floor() {
+    let mut budget = budget(Some(1), None);
+    budget.open(name("a"), Spent::default(), Price::FREE, 1, at(0));
+    let a = [replica(1, Phase::Ready, at(0))];
+    budget.see(&name("b"), &[], true, at(100));
+    assert_eq!(budget.see(&name("a"), &a, false, at(100)).most, None, "its floor is 1");
+
+    budget.open(name("a"), Spent::default(), Price::FREE, 0, at(0));
+    assert_eq!(budget.see(&name("a"), &a, false, at(100)).most, Some(0));
+    budget.see(&name("b"), &[], false, at(101));
+    assert_eq!(budget.see(&name("a"), &a, false, at(101)).most, None);
+}
+
+/// Two deployments, one GPU, streams of 20 s on both all the time: no more swaps than residences fit in, none cuts a
+/// stream, and both are served.
+#[test]
+fn c_108_two_that_share_one_gpu_take_turns_no_faster_than_the_residence() {
+    let mut budget = budget(Some(1), None);
+    let names = [name("a"), name("b")];
+    let mut fleets: [Option<(Phase, u32)>; 2] = [Some((Phase::Ready, 0)), None];
+    let mut served = [0u32; 2];
+    let mut swaps = 0;
+    for second in 1..=300 {
+        for own in 0..2 {
+            let facts: Vec<_> =
+                fleets[own].iter().map(|(phase, since)| replica(1, *phase, at(*since))).collect();
+            let ready = matches!(fleets[own], Some((Phase::Ready, _)));
+            served[own] += u32::from(ready);
+            let grant = budget.see(&names[own], &facts, !ready, at(second));
+            fleets[own] = match fleets[own] {
+                Some((Phase::Ready, _)) if grant.most == Some(0) => Some((Phase::Draining, second)),
+                Some((Phase::Draining, since)) if second - since >= 20 => None,
+                Some((Phase::Starting, since)) if second - since >= 5 => Some((Phase::Ready, second)),
+                None if grant.room.unwrap().left > 0 => {
+                    budget.ordered(&names[own], 1);
+                    swaps += 1;
+                    Some((Phase::Starting, second))
+                }
+                same => same,
+            };
+        }
+        assert!(fleets.iter().flatten().count() <= 1, "one GPU");
+    }
+    assert!((2..=300 / 60).contains(&swaps), "{swaps} swaps");
+    assert!(served.iter().all(|served| *served >= 60), "{served:?}");
+}

@@ -1,0 +1,129 @@
+//! Which offers new replicas are started on (M1): the cheapest that the model fits on and the price cap allows. It never
+//! decides how many are started.
+
+use std::cmp::Reverse;
+
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::offer::{Offer, Price};
+
+use crate::config::Sizing;
+
+/// Why no further replica can be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// Every offer that would do costs more than the cap.
+    PriceCap {
+        /// The cap.
+        cap: Price,
+        /// The cheapest of them.
+        cheapest: Price,
+    },
+    /// No offer that would do has room.
+    NoCapacity,
+    /// No offer is known to have the memory that the model needs.
+    NoFit,
+}
+
+impl From<Blocked> for ScaleReason {
+    fn from(blocked: Blocked) -> Self {
+        match blocked {
+            Blocked::PriceCap { cap, cheapest } => Self::PriceCap { cap, cheapest },
+            Blocked::NoCapacity => Self::NoCapacity,
+            Blocked::NoFit => Self::NoFit,
+        }
+    }
+}
+
+/// What the next `count` replicas are started on, in order; fewer where something blocks the rest.
+///
+/// Cheapest per hour first; among equals where the weights already are, then the largest, then by name. An offer is
+/// taken no more often than it says is free; one that does not say may be taken for all of them.
+pub fn choose(offers: &[Offer], sizing: &Sizing, count: usize) -> (Vec<Offer>, Option<Blocked>) {
+    let large_enough = |offer: &&Offer| sizing.memory.is_none_or(|need| offer.memory >= Some(need));
+    let within_cap = |offer: &&Offer| sizing.price_cap.is_none_or(|cap| offer.price <= cap);
+    let fitting: Vec<&Offer> = offers.iter().filter(large_enough).collect();
+    let mut good: Vec<&Offer> = fitting.iter().copied().filter(within_cap).collect();
+    good.sort_by_key(|offer| (offer.price, !offer.cached, Reverse(offer.capacity), &offer.name));
+    let room = |offer: &Offer| offer.free.map_or(count, |free| usize::try_from(free).unwrap_or(count));
+    let places = good.iter().flat_map(|offer| std::iter::repeat_n(*offer, room(offer).min(count)));
+    let chosen: Vec<Offer> = places.take(count).cloned().collect();
+    if chosen.len() == count {
+        return (chosen, None);
+    }
+    let cheapest = fitting.iter().map(|offer| offer.price).min();
+    let blocked = match (cheapest, sizing.price_cap) {
+        _ if !good.is_empty() || offers.is_empty() => Blocked::NoCapacity,
+        (Some(cheapest), Some(cap)) => Blocked::PriceCap { cap, cheapest },
+        _ => Blocked::NoFit,
+    };
+    (chosen, Some(blocked))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_shared::replica::Capacity;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn offer(name: &str, price: u64, free: Option<u32>) -> Offer {
+        Offer { free, ..Offer::new(name, Capacity::ONE, Price(price)) }
+    }
+
+    fn names(chosen: &(Vec<Offer>, Option<Blocked>)) -> Vec<&str> {
+        chosen.0.iter().map(|offer| offer.name.as_str()).collect()
+    }
+
+    #[test]
+    fn m1_the_cheapest_that_fits_and_cached_weights_win_among_equals_only() {
+        let plain = offer("a", 100, None);
+        let cached = Offer { cached: true, ..offer("b", 100, None) };
+        let dear = Offer { cached: true, ..offer("c", 101, None) };
+        let all = [dear.clone(), plain, cached];
+        assert_eq!(names(&choose(&all, &Sizing::default(), 1)), ["b"]);
+        assert_eq!(names(&choose(&all[..2], &Sizing::default(), 1)), ["a"]);
+    }
+
+    #[test]
+    fn m1_among_equals_the_largest_then_by_name() {
+        let large = Offer { capacity: Capacity::new(8), ..offer("z", 100, None) };
+        let all = [offer("b", 100, None), large, offer("a", 100, None)];
+        assert_eq!(names(&choose(&all, &Sizing::default(), 1)), ["z"]);
+        assert_eq!(names(&choose(&[all[0].clone(), all[2].clone()], &Sizing::default(), 1)), ["a"]);
+    }
+
+    #[test]
+    fn m1_no_more_than_are_free_then_the_next_cheapest() {
+        let all = [offer("dear", 300, Some(9)), offer("cheap", 100, Some(1)), offer("mid", 200, Some(1))];
+        let chosen = choose(&all, &Sizing::default(), 4);
+        assert_eq!((names(&chosen), chosen.1), (vec!["cheap", "mid", "dear", "dear"], None));
+    }
+
+    #[test]
+    fn c2_what_blocks_is_told_apart() {
+        let cap = Price(150);
+        let capped = Sizing { price_cap: Some(cap), ..Sizing::default() };
+        let (full, dear) = (offer("cheap", 100, Some(0)), offer("dear", 200, None));
+        let cases = [
+            (vec![], capped.clone(), Blocked::NoCapacity),
+            (vec![dear.clone()], capped.clone(), Blocked::PriceCap { cap, cheapest: Price(200) }),
+            (vec![full, dear.clone()], capped, Blocked::NoCapacity),
+            (vec![dear], Sizing { memory: Some(GIB), ..Sizing::default() }, Blocked::NoFit),
+        ];
+        for (offers, sizing, blocked) in cases {
+            assert_eq!(choose(&offers, &sizing, 1), (vec![], Some(blocked)), "{offers:?}");
+        }
+        let some = choose(&[offer("one", 100, Some(1))], &Sizing::default(), 3);
+        assert_eq!((names(&some), some.1), (vec!["one"], Some(Blocked::NoCapacity)));
+    }
+
+    #[test]
+    fn m1_memory_that_is_not_told_fits_no_demand_for_it() {
+        let sized = |gib| Offer { memory: Some(gib * GIB), ..offer("sized", 100, None) };
+        let need = Sizing { memory: Some(24 * GIB), ..Sizing::default() };
+        assert_eq!(choose(&[sized(23)], &need, 1).1, Some(Blocked::NoFit));
+        assert_eq!(choose(&[sized(24)], &need, 1).1, None);
+        assert_eq!(choose(&[offer("silent", 1, None)], &Sizing::default(), 1).1, None);
+    }
+}

@@ -1,0 +1,220 @@
+//! What the rules that look every 30 s remember (token load and jobs), and what they make of it: the size that is wanted
+//! until the next check. It never asks whether growth can be had.
+
+use std::collections::VecDeque;
+
+use tidegate_shared::decision::{Rule, ScaleReason};
+use tidegate_shared::demand::Observation;
+use tidegate_shared::time::{Duration, Instant};
+
+use super::{Census, Verdict};
+use crate::config::Sizing;
+use crate::guard::confirm::{CHECKS, Confirm};
+use crate::guard::cool::{Cool, Spare};
+use crate::guard::watched::Watched;
+use crate::rule::samples::Samples;
+use crate::rule::token_load::{self, Queues};
+use crate::rule::{Need, queue};
+
+use super::reading::Reading;
+
+/// The time between two checks (B1).
+pub const CHECK: Duration = Duration::from_secs(30);
+/// Replicas that are added in one step, at most (B4).
+pub const STEP: u32 = 2;
+/// How long an engine's queue must have lasted to count in a burst: one look at it may have met a spike.
+const SETTLED: Duration = Duration::from_secs(5);
+/// The least time between two looks at the engines' queues.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Checks {
+    watched: Watched,
+    pub(super) samples: Samples,
+    confirm: Confirm,
+    cool: Cool,
+    /// The engines' queues of the last [`SETTLED`], in watched time.
+    lately: VecDeque<(Duration, Queues)>,
+    /// And what had lasted of them at the last check.
+    before: Option<Queues>,
+    /// When to check next, in watched time.
+    next: Duration,
+    /// How many there should be; `None` until first asked.
+    level: Option<u32>,
+    /// Why `level` is more than there are, where it is.
+    cause: ScaleReason,
+    step: Duration,
+}
+
+/// What one evaluation goes by.
+pub(super) struct Look<'a> {
+    pub(super) rule: Rule,
+    pub(super) seen: &'a Observation,
+    pub(super) fleet: &'a Census,
+    pub(super) sizing: &'a Sizing,
+    pub(super) reading: Reading,
+    /// A ready replica was lost, and its successor is not ordered yet.
+    pub(super) replacing: bool,
+}
+
+impl Checks {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            watched: Watched::new(now),
+            samples: Samples::default(),
+            confirm: Confirm::default(),
+            cool: Cool::default(),
+            lately: VecDeque::new(),
+            before: None,
+            next: CHECK,
+            level: None,
+            cause: ScaleReason::Demand,
+            step: Duration::ZERO,
+        }
+    }
+
+    /// Takes in what is there, whatever rule is in force, so that a rule that takes over has its past.
+    pub(super) fn see(&mut self, seen: &Observation) {
+        self.step = self.watched.see(seen.at);
+        let at = self.watched.total();
+        self.samples.see(seen, at);
+        while self.lately.front().is_some_and(|(taken, _)| at.saturating_sub(*taken) >= SETTLED) {
+            self.lately.pop_front();
+        }
+        if self.lately.back().is_none_or(|(taken, _)| at.saturating_sub(*taken) >= LOOK) {
+            self.lately.push_back((at, Queues::of(seen)));
+        }
+    }
+
+    /// A replica has become ready, or autoscaling is off: the time of quiet begins anew.
+    pub(super) fn restart(&mut self) {
+        self.cool.restart();
+    }
+
+    /// One evaluation.
+    pub(super) fn decide(&mut self, look: &Look<'_>) -> Verdict {
+        let current = look.fleet.current();
+        // More than was wanted: what somebody adopted or ordered elsewhere, or a removal that could not be done. It goes
+        // as all others do, after a whole time of quiet (C3).
+        let mut level = self.level.unwrap_or(current).max(current);
+        self.cool.see(look.reading.spare, self.step);
+        if self.watched.total() >= self.next {
+            self.next = self.watched.total() + CHECK;
+            level = self.check(look, level);
+        }
+        let (ready, on_the_way) = (look.fleet.ready, look.fleet.on_the_way);
+        if let Some(need) = queue::need(look.seen, ready, on_the_way, STEP, look.sizing)
+            && need.replicas > level
+        {
+            (level, self.cause) = (need.replicas, need.cause);
+        }
+        if level == current && self.may_remove(look) {
+            level -= 1;
+            self.cool.restart();
+        }
+        let target = level.clamp(look.sizing.floor(), look.sizing.ceiling());
+        self.level = Some(target);
+        Verdict {
+            needed: look.reading.needed.unwrap_or(current),
+            load: look.reading.load,
+            target,
+            reason: self.reason(look, level, target),
+        }
+    }
+
+    /// A whole time of quiet, and one fewer would do now too (B5).
+    fn may_remove(&self, look: &Look<'_>) -> bool {
+        look.reading.spare == Spare::Yes
+            && look.reading.fits
+            && self.cool.low_for() >= look.sizing.cool
+            && look.fleet.current() > look.sizing.floor()
+    }
+
+    /// What is wanted from this check on (B3, B4).
+    fn check(&mut self, look: &Look<'_>, level: u32) -> u32 {
+        let current = look.fleet.current();
+        let settled = self.settled(look.seen);
+        let grew = self.before.as_ref().map_or(0, |before| settled.growth(before));
+        let waiting = settled.waiting();
+        self.before = Some(settled);
+
+        let needed = look.reading.needed;
+        if let Some(needed) = needed {
+            self.confirm.check(needed > current);
+        }
+        let more = needed.filter(|needed| *needed > current);
+        match (look.rule, more) {
+            (Rule::Jobs, Some(needed)) => return self.grow(current, needed, ScaleReason::Demand),
+            (_, Some(needed)) if self.confirm.is_confirmed() => {
+                return self.grow(current, needed, ScaleReason::Demand);
+            }
+            _ => {}
+        }
+        if let Some(need) = burst(look, grew, waiting)
+            && need.replicas > current
+        {
+            return self.grow(current, need.replicas.max(more.unwrap_or(0)), need.cause);
+        }
+        // What could not be had so far and is not needed any more is not ordered later.
+        needed.map_or(level, |needed| level.min(needed.max(current)))
+    }
+
+    fn grow(&mut self, current: u32, needed: u32, cause: ScaleReason) -> u32 {
+        let most = current.saturating_add(STEP);
+        self.cause = if needed > most { ScaleReason::Step { most: STEP } } else { cause };
+        needed.min(most)
+    }
+
+    /// What has lasted of the engines' queues.
+    fn settled(&self, seen: &Observation) -> Queues {
+        self.lately.iter().fold(Queues::of(seen), |least, (_, queues)| least.least(queues))
+    }
+
+    fn reason(&self, look: &Look<'_>, level: u32, target: u32) -> ScaleReason {
+        let (sizing, current) = (look.sizing, look.fleet.current());
+        if target < current {
+            return match () {
+                () if current > sizing.ceiling() => ScaleReason::AtMax,
+                () if look.seen.demand() == 0 => ScaleReason::Idle,
+                () => ScaleReason::LowDemand,
+            };
+        }
+        if target > current {
+            return match () {
+                () if look.replacing => ScaleReason::Replacing,
+                () if level < target => ScaleReason::BelowMin,
+                () => self.cause.clone(),
+            };
+        }
+        let Some(needed) = look.reading.needed else { return ScaleReason::NoData };
+        if needed > sizing.ceiling() {
+            return ScaleReason::AtMax;
+        }
+        if needed > current {
+            let of = if look.rule == Rule::Jobs { 1 } else { CHECKS };
+            return ScaleReason::Confirming { seen: self.confirm.seen().min(of - 1), of };
+        }
+        match (look.reading.spare, look.reading.survivors) {
+            _ if look.fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: look.fleet.on_the_way },
+            (Spare::Yes, _) if current <= sizing.floor() && current > 0 => ScaleReason::AtMin,
+            (Spare::Yes, _) if current > 0 => {
+                ScaleReason::Cooling { low_for: self.cool.low_for().min(sizing.cool), window: sizing.cool }
+            }
+            (Spare::No, Some(percent)) if current > sizing.floor() => ScaleReason::Survivors { percent },
+            (Spare::Unknown, _) => ScaleReason::NoData,
+            _ => ScaleReason::Steady,
+        }
+    }
+}
+
+/// What engines' queues that grew by `grew` ask for, of which `waiting` requests are left: a replica for each target's
+/// worth of them (B3).
+fn burst(look: &Look<'_>, grew: u32, waiting: u32) -> Option<Need> {
+    let (ready, each) = (look.fleet.ready, look.sizing.target_concurrency.max(1));
+    let applies = look.rule == Rule::TokenLoad && token_load::is_burst(grew, ready.saturating_mul(each));
+    applies.then(|| Need {
+        replicas: ready.saturating_add(waiting.div_ceil(each).max(1)),
+        cause: ScaleReason::Burst { grew },
+    })
+}

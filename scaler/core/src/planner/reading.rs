@@ -1,0 +1,94 @@
+//! What one moment says under the rules that look every 30 s: how many are needed, how full the fleet is, and whether one
+//! fewer would do. It remembers nothing and decides nothing.
+
+use tidegate_shared::decision::Rule;
+use tidegate_shared::demand::Observation;
+
+use super::Census;
+use crate::config::Sizing;
+use crate::guard::cool::Spare;
+use crate::reconcile::{Leaving, leaving};
+use crate::rule::samples::{Samples, held};
+use crate::rule::token_load::{Filled, LOW, SURVIVORS, Scale};
+use crate::rule::{Mean, jobs};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Replicas that the load asks for; `None` where it is not known.
+    pub(super) needed: Option<u32>,
+    /// How full the ready replicas are, in percent.
+    pub(super) load: Option<u32>,
+    /// Whether one fewer would do, by the window.
+    pub(super) spare: Spare,
+    /// And whether it would by the figures of this very moment: what a replica held that has just left is in no mean of
+    /// those that took it over.
+    pub(super) fits: bool,
+    /// How full the others would be without it, in percent, where that alone forbids it.
+    pub(super) survivors: Option<u32>,
+}
+
+impl Reading {
+    /// What `seen` and the samples before it say by `rule`; a replica that would come has `next` units.
+    pub(super) fn of(rule: Rule, samples: &Samples, seen: &Observation, sizing: &Sizing, next: u32) -> Self {
+        match rule {
+            Rule::Jobs | Rule::Concurrency => Self::jobs(samples, seen, sizing),
+            Rule::TokenLoad => Self::tokens(samples, seen, next),
+        }
+    }
+
+    /// Fully idle: no job runs, none waits, nobody was told to come back.
+    fn jobs(samples: &Samples, seen: &Observation, sizing: &Sizing) -> Self {
+        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target_concurrency));
+        let spare = if seen.demand() == 0 { Spare::Yes } else { Spare::No };
+        Self { needed, load: None, spare, fits: true, survivors: None }
+    }
+
+    fn tokens(samples: &Samples, seen: &Observation, next: u32) -> Self {
+        let ready = || seen.replicas.iter().filter(|replica| replica.is_ready());
+        let known = ready().all(|replica| held(replica).is_some());
+        let queued =
+            seen.queued > 0 || ready().any(|replica| replica.waiting.is_some_and(|waiting| waiting > 0));
+        // Who waits is known to wait, whatever else is not known.
+        let quiet = match (queued, known) {
+            (true, _) => Spare::No,
+            (false, false) => Spare::Unknown,
+            (false, true) => Spare::Yes,
+        };
+        let blind_spare = if queued { Spare::No } else { Spare::Unknown };
+        let blind = Self { needed: None, load: None, spare: blind_spare, fits: false, survivors: None };
+        let Some(load) = samples.tokens(seen) else { return blind };
+        let now = ready().filter_map(held).map(|held| u128::from(held.tokens)).sum();
+        let fleet = Census::of(&seen.replicas);
+        if load.sum == 0 {
+            let last = fleet.current() <= 1 && seen.demand() > 0;
+            let spare = if last { Spare::No } else { quiet };
+            return Self { needed: Some(0), load: Some(0), spare, fits: now == 0, survivors: None };
+        }
+        let told = ready().all(|replica| replica.memory.is_some());
+        let Some(scale) = Scale::of(&seen.replicas).filter(|_| told) else { return blind };
+        let filled = Filled::new(scale, load);
+
+        let order = leaving(Leaving::LeastWarm, &seen.replicas);
+        let sizes: Vec<u128> = order.iter().map(|replica| scale.size(replica)).collect();
+        let size: u128 = ready().map(|replica| scale.size(replica)).sum();
+        let gone = order.first().filter(|first| first.is_ready()).map_or(0, |first| scale.size(first));
+        let rest = size.saturating_sub(gone);
+        let (spare, survivors) = spare(filled, size, rest, quiet);
+        let fits = Filled::new(scale, Mean { sum: now, count: 1 }).is_below(SURVIVORS, rest);
+        let needed = Some(filled.needed(&sizes, scale.units(next)));
+        Self { needed, load: Some(filled.percent(size)), spare, fits, survivors }
+    }
+}
+
+/// Whether replicas of `size` could do with `rest` (B5), and how full they would be if that alone forbids it.
+fn spare(filled: Filled, size: u128, rest: u128, quiet: Spare) -> (Spare, Option<u32>) {
+    if quiet != Spare::Yes || !filled.is_below(LOW, size) {
+        return (if quiet == Spare::Yes { Spare::No } else { quiet }, None);
+    }
+    if filled.is_below(SURVIVORS, rest) {
+        return (Spare::Yes, None);
+    }
+    let alone = (rest > 0).then(|| filled.percent(rest));
+    (Spare::No, alone)
+}

@@ -1,0 +1,140 @@
+//! The reported cases and what blocks growth, under the token-load rule.
+
+use super::fleet::{Engines, UNIT};
+use super::tokens::{drained, filled, starts};
+use super::*;
+use crate::budget::{Grant, Room};
+use crate::reconcile::Action;
+use tidegate_shared::offer::{Money, Price};
+
+#[test]
+fn c_018_a_start_outlasts_the_quiet_and_is_kept_for_as_long_after() {
+    let mut engines = Engines::by_tokens(0, 1, 0);
+    engines.load = Duration::from_secs(1200);
+    engines.in_flight = 1;
+    engines.pass(1202);
+    assert_eq!((starts(&engines), engines.actions.len()), (1, 1));
+    (engines.in_flight, engines.tokens) = (0, 0);
+    assert_eq!(engines.until_action().0, 151);
+}
+
+#[test]
+fn c_051_engines_that_stop_telling_hold_the_fleet_and_an_idle_one_goes() {
+    let mut engines = filled(3, 80, 8);
+    engines.pass(31);
+    for _ in 0..600 {
+        engines.now = engines.now + TICK;
+        let mut seen = engines.observe();
+        seen.replicas.iter_mut().for_each(|replica| (replica.load, replica.waiting) = (None, None));
+        engines.evaluate(&seen);
+    }
+    assert_eq!(engines.actions, []);
+    let seen = |engines: &mut Engines| {
+        let mut seen = engines.observe();
+        seen.replicas.iter_mut().for_each(|replica| replica.load = None);
+        seen
+    };
+    let silent = seen(&mut engines);
+    assert_eq!(engines.evaluate(&silent).why.reason, ScaleReason::NoData);
+
+    (engines.in_flight, engines.tokens) = (0, 0);
+    for _ in 0..3600 {
+        engines.now = engines.now + TICK;
+        let idle = seen(&mut engines);
+        engines.evaluate(&idle);
+    }
+    assert_eq!(engines.count(), 0, "zero traffic is a zero");
+}
+
+#[test]
+fn c_104_two_of_three_are_removed_and_the_need_is_of_what_is_left() {
+    let mut engines = filled(3, 80, 8);
+    engines.pass(59);
+    engines.replicas.iter_mut().take(2).for_each(|replica| replica.phase = Phase::Draining);
+    let mut seen = engines.observe();
+    seen.replicas[2].load = Some(tidegate_shared::request::Tokens(800));
+    let plan = engines.planner.tick(&seen, &engines.supply);
+    assert_eq!((plan.why.needed, plan.why.load), (2, Some(80)));
+}
+
+#[test]
+fn c_153_leaps_and_stops_of_the_clock_move_nothing() {
+    let mut engines = filled(2, 25, 8);
+    for _ in 0..20 {
+        engines.pass_by(Duration::from_secs(3600));
+        (0..50).for_each(|_| drop(engines.pass_by(Duration::ZERO)));
+    }
+    engines.pass(110);
+    assert_eq!(engines.actions, [], "twenty leaps are forty seconds");
+    engines.pass(3);
+    assert_eq!(drained(&engines).len(), 1);
+}
+
+#[test]
+fn auto_goes_by_tokens_once_an_engine_has_told_and_keeps_to_it() {
+    let mut engines = Engines::new(Sizing { max: 8, ..Sizing::default() }, 1);
+    engines.in_flight = 1;
+    let mut seen = engines.observe();
+    seen.replicas.iter_mut().for_each(|replica| (replica.memory, replica.load) = (None, None));
+    assert_eq!(engines.evaluate(&seen).why.rule, Rule::Concurrency);
+    assert_eq!(engines.second().why.rule, Rule::TokenLoad);
+    assert_eq!(engines.evaluate(&seen).why.rule, Rule::TokenLoad);
+}
+
+#[test]
+fn c2_each_thing_that_blocks_growth_is_told_and_growth_resumes_at_the_next_evaluation() {
+    let offer = |price, free| Offer { free, ..Offer::new("gpu", Capacity::ONE, Price(price)) };
+    let cheap = vec![offer(900_000, None)];
+    let (cap, cheapest) = (Price(1_000_000), Price(1_350_000));
+    let blocks = [
+        (vec![offer(1_350_000, None)], Grant::default(), ScaleReason::PriceCap { cap, cheapest }),
+        (vec![offer(900_000, Some(0))], Grant::default(), ScaleReason::NoCapacity),
+        (vec![], Grant::default(), ScaleReason::NoCapacity),
+        (cheap.clone(), Grant { credit: Some(Money(0)), ..Grant::default() }, ScaleReason::NoCredit),
+        (
+            cheap.clone(),
+            Grant { room: Some(Room { cap: 3, left: 0 }), ..Grant::default() },
+            ScaleReason::GatewayCap { cap: 3 },
+        ),
+    ];
+    for (offers, grant, reason) in blocks {
+        let mut engines = filled(3, 80, 8);
+        engines.planner.resize(Sizing { price_cap: Some(cap), ..engines.planner.sizing().clone() });
+        engines.supply = Supply { offers, grant };
+        let plan = engines.pass(200);
+        assert_eq!((plan.target, plan.why.current, &plan.why.reason), (4, 3, &reason));
+        assert_eq!(engines.actions, [], "what runs is kept, {reason:?}");
+        engines.supply = Supply { offers: cheap.clone(), grant: Grant::default() };
+        engines.second();
+        assert_eq!(starts(&engines), 1, "{reason:?}");
+    }
+}
+
+#[test]
+fn c2_what_was_blocked_and_is_not_needed_any_more_is_not_ordered_later() {
+    let mut engines = filled(3, 80, 8);
+    engines.supply.grant.credit = Some(Money(-1));
+    engines.pass(90);
+    engines.tokens = UNIT;
+    engines.pass(60);
+    engines.supply.grant.credit = Some(Money(1));
+    engines.pass(60);
+    assert_eq!(starts(&engines), 0);
+}
+
+#[test]
+fn c_108_a_deployment_that_has_to_give_drains_one_and_takes_it_back_when_nobody_asks() {
+    let mut engines = filled(1, 50, 8);
+    engines.pass(100);
+    engines.supply.grant.most = Some(0);
+    engines.now = engines.now + TICK;
+    let seen = engines.observe();
+    let plan = engines.evaluate(&seen);
+    assert_eq!((plan.target, plan.why.reason), (0, ScaleReason::MadeRoom));
+    assert_eq!(engines.actions, [Action::Drain(ReplicaId(1))], "its requests run to their end");
+    engines.supply.grant.most = None;
+    engines.now = engines.now + TICK;
+    let seen = engines.observe();
+    engines.evaluate(&seen);
+    assert_eq!(engines.actions[1..], [Action::Undrain(ReplicaId(1))]);
+}

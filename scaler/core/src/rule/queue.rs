@@ -1,0 +1,48 @@
+//! What the gateway's own queue asks for under the rules that otherwise look every 30 s (Q3, A3): who waits here waits
+//! because every replica is full, and that needs no confirmation. It never looks at load.
+
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::demand::Observation;
+
+use super::Need;
+use crate::config::Sizing;
+
+/// What those who wait ask for while `ready` replicas serve and `on_the_way` more are ordered or loading.
+///
+/// With nothing ready, one replica for each target's worth of waiters, up to `most` (Q3, B4). With some ready, a waiter as
+/// old as the queue threshold asks for one more than there are (A3), and while that one is on its way for no other.
+pub fn need(seen: &Observation, ready: u32, on_the_way: u32, most: u32, sizing: &Sizing) -> Option<Need> {
+    if seen.queued == 0 {
+        return None;
+    }
+    if ready == 0 {
+        let replicas = seen.queued.div_ceil(sizing.target_concurrency.max(1));
+        return Some(Need { replicas: replicas.min(most), cause: ScaleReason::FromZero });
+    }
+    let asks = seen.oldest_wait >= sizing.queue_threshold && on_the_way == 0;
+    asks.then(|| Need { replicas: ready.saturating_add(1), cause: ScaleReason::QueueWait })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_shared::time::Duration;
+
+    use super::*;
+
+    fn asks(queued: u32, wait_ms: u64, ready: u32, on_the_way: u32) -> Option<u32> {
+        let oldest_wait = Duration::from_millis(wait_ms);
+        let seen = Observation { queued, oldest_wait, ..Observation::default() };
+        need(&seen, ready, on_the_way, 2, &Sizing::default()).map(|need| need.replicas)
+    }
+
+    #[test]
+    fn q3_from_zero_at_once_and_a3_one_more_after_the_threshold() {
+        assert_eq!(asks(0, 0, 0, 0), None);
+        assert_eq!(asks(1, 0, 0, 0), Some(1));
+        assert_eq!(asks(33, 0, 0, 1), Some(2));
+        assert_eq!(asks(330, 0, 0, 1), Some(2));
+        assert_eq!(asks(1, 999, 2, 0), None);
+        assert_eq!(asks(1, 1000, 2, 0), Some(3));
+        assert_eq!(asks(9, 60_000, 2, 1), None, "one is on its way for it");
+    }
+}

@@ -38,12 +38,15 @@ install_system_packages() {
   command -v npm >/dev/null || wanted+=(nodejs npm)
   command -v ip >/dev/null || wanted+=(iproute2)
   command -v unshare >/dev/null || wanted+=(util-linux)
+  command -v dockerd >/dev/null || wanted+=(docker.io)
   nginx_binary >/dev/null || wanted+=(nginx-light)
   [ ${#wanted[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then return; fi
   echo "tests/setup.sh: installing ${wanted[*]}"
   export DEBIAN_FRONTEND=noninteractive
   quietly apt-get update && quietly apt-get install -y --no-install-recommends "${wanted[@]}" || true
+  # From Debian 13 on, Docker's command line is a package of its own.
+  command -v docker >/dev/null || quietly apt-get install -y --no-install-recommends docker-cli || true
 }
 
 # The stamp is a copy of what was asked for: a client is set up once, and again when that changes.
@@ -89,6 +92,8 @@ python_environment "$home/mocker" "$engines/requirements.txt" dynamo.mocker "NVI
 node_client
 nginx_binary >/dev/null || missing+=("nginx, for streams behind another proxy (Debian: apt install nginx-light)")
 command -v ip >/dev/null && command -v unshare >/dev/null || missing+=("ip and unshare, for NVIDIA's mocker of engines")
+
+command -v dockerd >/dev/null && command -v docker >/dev/null || missing+=("dockerd and docker, for containers (Debian: apt install docker.io)")
 
 if [ ${#missing[@]} -gt 0 ]; then
   echo "tests/setup.sh: MISSING, so the tests that take it are skipped or fail:" >&2

@@ -14,9 +14,8 @@ use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
 use tidegate_scaler::house::House;
-use tidegate_scaler::provider::fixed::Fixed;
-use tidegate_scaler::provider::process::{ProcessProvider, ProcessSpec, StateDir, StateDirError};
-use tidegate_scaler::provider::{Provider, ProviderError};
+use tidegate_scaler::provider::ProviderError;
+use tidegate_scaler::provider::state::{StateDir, StateDirError};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -24,12 +23,13 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Watched};
 use crate::clock::{self, Clock};
-use crate::config::{Access, Config, Deployment as Settings, Process, Source};
+use crate::config::{Access, Config, Deployment as Settings};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
 use crate::layer::relay::STALL;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
+use crate::provide;
 use crate::server::{self, Ended, Gateway, Stage};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
@@ -137,7 +137,7 @@ impl App {
         let addresses = Addresses { listen: local(&listeners)?, admin: local(&admin)? };
 
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
-        let state = state_dir(&config).await?;
+        let state = provide::state_dir(&config).await?;
         let house = House::new(config.budget);
         for settings in &config.deployments {
             let (deployment, seen, control) =
@@ -267,21 +267,6 @@ fn access_log(access: &Access) -> Result<Arc<AccessLog>, AppError> {
     }
 }
 
-/// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
-async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
-    let by_process = |deployment: &&Settings| matches!(deployment.source, Source::Process(_));
-    let names: Vec<_> =
-        config.deployments.iter().filter(by_process).map(|deployment| deployment.name.clone()).collect();
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let state = StateDir::open(&config.state_dir)?;
-    for replica in state.clean_up(&names).await.map_err(system("cannot clean up after an earlier run"))? {
-        tracing::info!("{replica} is ended: its deployment is gone from the configuration");
-    }
-    Ok(Some(state))
-}
-
 async fn deploy(
     settings: &Settings,
     clock: Clock,
@@ -291,26 +276,20 @@ async fn deploy(
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let sizing = &settings.sizing;
     let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
-    let startable = matches!(settings.source, Source::Process(_)) && grows;
+    let startable = settings.source.can_start() && grows;
     let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
     let prober = Prober::new(clock, &settings.model);
     let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
-    let control = match (&settings.source, state) {
-        (Source::Process(process), Some(state)) => {
-            let provider = ProcessProvider::new(spec(settings, process), Arc::clone(state)).await?;
-            let provider: Arc<dyn Provider> = Arc::new(provider);
+    let (provider, start_limit) = provide::provider(settings, state).await?;
+    let name = settings.name.clone();
+    let control = match start_limit {
+        Some(start_limit) => {
             let (sizing, base_fee) = (settings.sizing.clone(), settings.base_fee);
-            let terms = Terms { sizing, base_fee, start_limit: process.start_limit };
-            Control::new(settings.name.clone(), fleet, provider, house.clone(), terms)
+            let terms = Terms { sizing, base_fee, start_limit };
+            Control::new(name, fleet, provider, house.clone(), terms)
         }
-        (Source::Process(_), None) => {
-            return Err(AppError::System { what: "cannot start processes", error: "no state folder".into() });
-        }
-        (Source::Static(replicas), _) => {
-            let replicas = replicas.iter().map(|replica| (replica.url.to_string(), replica.capacity));
-            Control::fixed(settings.name.clone(), fleet, Arc::new(Fixed::new(replicas)))
-        }
+        None => Control::fixed(name, fleet, provider),
     };
     let meter = DeploymentMeter::new(settings.name.as_str());
     let status: ControlStatus = control.status();
@@ -330,17 +309,6 @@ async fn deploy(
         provider: settings.source.kind(),
     };
     Ok((deployment, watched, control))
-}
-
-fn spec(settings: &Settings, process: &Process) -> ProcessSpec {
-    ProcessSpec {
-        deployment: settings.name.clone(),
-        command: process.command.clone(),
-        env: process.env.clone(),
-        dir: Some(process.dir.clone()),
-        capacity: process.capacity,
-        price: process.price,
-    }
 }
 
 fn spawn_cores(

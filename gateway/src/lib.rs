@@ -18,6 +18,7 @@ pub mod once;
 pub mod openai;
 pub mod pool;
 pub mod probe;
+mod provide;
 pub mod quickstart;
 pub mod server;
 pub mod telemetry;

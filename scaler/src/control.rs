@@ -209,7 +209,8 @@ impl Control {
         Rest { longest: plan.next.since(now), pressed: true, changed: true }
     }
 
-    /// The provider does not answer: everything stays as it is, and it is asked again after a pause (C2).
+    /// The provider does not answer: everything stays as it is, and it is asked again after a pause, or when it tells
+    /// of a change: it is back (C2).
     fn hold(&mut self, error: &ProviderError) -> Rest {
         self.log.held(error, self.silence);
         self.status.provider_answers(Some(error.to_string()));
@@ -219,7 +220,7 @@ impl Control {
         }
         let longest = self.silence;
         self.silence = (self.silence * 2).min(SILENCE_MAX);
-        Rest { longest, pressed: false, changed: false }
+        Rest { longest, pressed: false, changed: true }
     }
 
     async fn rest(&mut self, rest: Rest) {

@@ -17,6 +17,7 @@ pub mod client;
 pub mod config;
 pub mod crowd;
 pub mod deadline;
+pub mod dockerd;
 pub mod frames;
 pub mod gateway;
 pub mod leftovers;

@@ -2,7 +2,8 @@
 //! begin with.
 //!
 //! Each fault is one line that editors and grep understand: `file:line: path = value: rule`. On a terminal the line
-//! of the file follows, with the place marked. Starts nothing and opens no port.
+//! of the file follows, with the place marked. Starts nothing and opens no port. A program that is missing on this
+//! machine is a warning only: the file is good, and may be meant for another machine.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,8 +13,8 @@ use tidegate_shared::problem::Problem;
 
 use crate::config::{Config, ConfigError, Deployment, Source};
 
-use super::CliError;
 use super::style::{Style, Tint, clean};
+use super::{CliError, programs};
 
 /// Checks the file at `path`.
 pub(super) fn run(path: &Path) -> Result<(), CliError> {
@@ -22,7 +23,17 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
     let style = Style::of(&stdout);
     let mut out = stdout.lock();
     match Config::load(path) {
-        Ok(config) => writeln!(out, "{}", summary(path, &config))?,
+        Ok(config) => {
+            writeln!(out, "{}", summary(path, &config))?;
+            for warning in programs::missing(&config) {
+                writeln!(
+                    out,
+                    "{}: {}: {warning}",
+                    clean(&path.display().to_string()),
+                    style.paint(Tint::Yellow, "warning")
+                )?;
+            }
+        }
         Err(error) => {
             out.write_all(faults(&error, style).as_bytes())?;
             out.flush()?;
@@ -126,17 +137,17 @@ fn deployment(deployment: &Deployment) -> String {
     let Deployment { name, sizing, source, .. } = deployment;
     match source {
         Source::Static(replicas) => format!("{name} (static, {})", replicas_word(replicas.len())),
-        Source::Process(_) if !sizing.autoscale => {
-            format!("{name} (process, held at {})", replicas_word(sizing.min as usize))
+        source if !sizing.autoscale => {
+            format!("{name} ({}, held at {})", source.kind(), replicas_word(sizing.min as usize))
         }
-        Source::Process(_) => {
+        source => {
             let mode = match sizing.mode {
                 Mode::Flex => "flex",
                 Mode::Active => "active",
             };
             let most = replicas_word(sizing.max as usize);
             let cost = sizing.worst_case().map(|cost| format!(", {cost} at most")).unwrap_or_default();
-            format!("{name} (process, {mode}, {} to {most}{cost})", sizing.min)
+            format!("{name} ({}, {mode}, {} to {most}{cost})", source.kind(), sizing.min)
         }
     }
 }
@@ -161,7 +172,7 @@ mod tests {
         let expected = "\
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
 t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
-t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
+t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own) or replicas (their URLs)
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 ";
         assert_eq!(faults(&error(FAULTY), Style::PLAIN), expected);
@@ -176,7 +187,7 @@ t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"1
 t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
   2 | colour = \"\\u0041\"
     | ^^^^^^
-t.toml:3: deployment[0]: must have a process (a command to start) or replicas (their URLs)
+t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own) or replicas (their URLs)
   3 | [[deployment]]
     |   ^^^^^^^^^^
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32

@@ -7,6 +7,7 @@ mod admin;
 mod check;
 mod explain;
 mod grid;
+mod programs;
 mod quickstart;
 mod render;
 mod route;

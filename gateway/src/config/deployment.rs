@@ -8,6 +8,7 @@ use std::path::Path;
 
 use http::HeaderName;
 use tidegate_gateway_core::config::{Limits, usual_concurrency};
+use tidegate_scaler::control;
 use tidegate_scaler_core::config::{COOL, MAX_REPLICAS, Mode, RuleChoice, Sizing, Task};
 use tidegate_shared::decision::Rule;
 use tidegate_shared::id::DeploymentName;
@@ -19,11 +20,11 @@ use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Table};
 use super::server::Names;
-use super::{Deployment, Process, Source, StaticReplica, tls, value};
+use super::{Deployment, Process, Source, StaticReplica, docker, exec, tls, value};
 
-const SECOND: Duration = Duration::from_secs(1);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const TEBI: u64 = 1 << 40;
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const TEBI: u64 = 1 << 40;
 
 /// Largest ceiling of a fleet unless set: a laptop survives it.
 const USUAL_MAX: u32 = 4;
@@ -75,7 +76,8 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     }
     let model = table.read("model", value::text).map(|found| found.value);
     let task = table.or("task", Task::default(), value::choice(&TASKS));
-    let fixed_fleet = table.given("replica").is_some() && table.given("process").is_none();
+    let started = ["process", "docker", "exec"].into_iter().any(|kind| table.given(kind).is_some());
+    let fixed_fleet = table.given("replica").is_some() && !started;
     let rule = if fixed_fleet {
         RuleChoice::Auto
     } else {
@@ -84,15 +86,18 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     let usual = task.target_concurrency(rule);
     let target = table.or("target_concurrency", usual, value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);
-    let source = source(&mut table, base);
+    let source = source(&mut table, base, name.as_ref().map_or("", |name| &name.value));
     let (http2, tls) = tls::read(&mut table, base, source.as_ref());
     let sizing = match &source {
         Some(Source::Static(replicas)) => fixed(&mut table, replicas.len(), target),
-        Some(Source::Process(_)) | None => {
+        Some(_) | None => {
             let basis = Sizing { rule, task, target_concurrency: target, ..Sizing::default() };
             sizing(&mut table, basis, limits.headroom)
         }
     };
+    if let Some(Source::Docker(spec)) = &source {
+        docker::enough_gpus(&mut table, &spec.gpus, sizing.max);
+    }
     let base_fee = money(&mut table, &sizing, source.as_ref());
     table.finish();
     let name = name?.value;
@@ -192,12 +197,17 @@ fn money(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) ->
             .faults()
             .add(&fee.place, "must not be given in flex mode: it is for the warm replicas of active mode");
     }
-    if let (Some(cap), Some(Source::Process(process))) = (sizing.price_cap, source)
-        && process.price > cap
+    let price = match source {
+        Some(Source::Process(process)) => Some(("process", process.price)),
+        Some(Source::Docker(spec)) => Some(("docker", spec.price)),
+        Some(Source::Exec(spec)) => Some(("exec", spec.price)),
+        Some(Source::Static(_)) | None => None,
+    };
+    if let (Some(cap), Some((kind, price))) = (sizing.price_cap, price)
+        && price > cap
         && let Some(place) = table.given("price_cap")
     {
-        let rule =
-            format!("must not be less than process.price, which is {}: nothing could start", process.price);
+        let rule = format!("must not be less than {kind}.price, which is {price}: nothing could start");
         table.faults().add(&place, rule);
     }
     fee.map_or(Price::FREE, |fee| Price(fee.value))
@@ -237,23 +247,28 @@ fn fixed(table: &mut Table<'_, '_>, replicas: usize, target: u32) -> Sizing {
     Sizing { min: count, max: count, target_concurrency: target, autoscale: false, ..usual }
 }
 
-/// Where the replicas come from; `None` only where a fault has been recorded.
-fn source(table: &mut Table<'_, '_>, base: &Path) -> Option<Source> {
-    let process = table.given("process").is_some();
-    let replica = table.given("replica").is_some();
-    let started = table.table("process").and_then(|inner| self::process(inner, base));
-    let given = replicas(table);
-    match (process, replica) {
-        (true, false) => started.map(Source::Process),
-        (false, true) => given.map(Source::Static),
-        (true, true) => {
-            table.faults().add(table.place(), "must have a process or replicas, not both");
+/// Where the replicas of deployment `name` come from; `None` only where a fault has been recorded.
+fn source(table: &mut Table<'_, '_>, base: &Path, name: &str) -> Option<Source> {
+    const KINDS: [&str; 4] = ["process", "docker", "exec", "replica"];
+    let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.given(kind).is_some()).collect();
+    let sources = [
+        table.table("process").and_then(|inner| process(inner, base)).map(Source::Process),
+        table.table("docker").and_then(|inner| docker::read(inner, base, name)).map(Source::Docker),
+        table.table("exec").and_then(|inner| exec::read(inner, base, name)).map(Source::Exec),
+        replicas(table).map(Source::Static),
+    ];
+    match given[..] {
+        [_] => sources.into_iter().flatten().next(),
+        [] => {
+            let rule = "must have a process (a command to start), docker (an image), exec (commands of your own) or \
+                        replicas (their URLs)";
+            table.faults().add(table.place(), rule);
             None
         }
-        (false, false) => {
-            table
-                .faults()
-                .add(table.place(), "must have a process (a command to start) or replicas (their URLs)");
+        [..] => {
+            let rule =
+                format!("must have one of process, docker, exec and replica, not {}", given.join(" and "));
+            table.faults().add(table.place(), rule);
             None
         }
     }
@@ -261,11 +276,10 @@ fn source(table: &mut Table<'_, '_>, base: &Path) -> Option<Source> {
 
 fn process(mut table: Table<'_, '_>, base: &Path) -> Option<Process> {
     let command = table.required_list("command", value::any_text);
-    let env = table.section("env").into_secrets(variable, value::any_text);
+    let env = environment(&mut table);
     let dir = table.read("dir", value::path).map(|found| base.join(found.value));
     let capacity = capacity(&mut table);
-    let price = table.or("price", 0, value::dollars);
-    let start_limit = table.or("start_limit", SECOND * 30 * 60, value::duration(SECOND..=DAY));
+    let (price, start_limit) = (price(&mut table), start_limit(&mut table));
     let faults = table.faults();
     table.finish();
     let command = command?;
@@ -274,13 +288,27 @@ fn process(mut table: Table<'_, '_>, base: &Path) -> Option<Process> {
     if command.first().is_none_or(String::is_empty) {
         faults.add(&place, "must begin with the program to start");
     }
-    let env = BTreeMap::from_iter(env);
     if !command.iter().chain(env.values()).any(|text| text.contains("{port}")) {
         let rule = "must hold {port}, here or in env: Tidegate chooses the port that the engine listens on";
         faults.add(&place, rule);
     }
     let dir = dir.unwrap_or_else(|| base.to_owned());
-    Some(Process { command, env, dir, capacity, price: Price(price), start_limit })
+    Some(Process { command, env, dir, capacity, price, start_limit })
+}
+
+/// Variables of the environment.
+pub(super) fn environment(table: &mut Table<'_, '_>) -> BTreeMap<String, String> {
+    table.section("env").into_secrets(variable, value::any_text).into_iter().collect()
+}
+
+/// What a replica costs (M1).
+pub(super) fn price(table: &mut Table<'_, '_>) -> Price {
+    Price(table.or("price", 0, value::dollars))
+}
+
+/// How long a start may take until the model is loaded.
+pub(super) fn start_limit(table: &mut Table<'_, '_>) -> Duration {
+    table.or("start_limit", control::START_LIMIT, value::duration(SECOND..=DAY))
 }
 
 /// Whether `name` can be a variable of the environment.
@@ -314,6 +342,7 @@ fn replicas(table: &mut Table<'_, '_>) -> Option<Vec<StaticReplica>> {
     Some(replicas)
 }
 
-fn capacity(table: &mut Table<'_, '_>) -> Capacity {
+/// The size of a replica beside others.
+pub(super) fn capacity(table: &mut Table<'_, '_>) -> Capacity {
     Capacity::new(table.or("capacity", Capacity::ONE.units(), value::integer(1..=MOST_UNITS)))
 }

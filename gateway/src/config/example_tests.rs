@@ -46,7 +46,7 @@ fn what_is_commented_out_of_the_example_is_good_too() {
     let config = Config::parse(&uncommented(), &folder.path().join("tidegate.toml"));
     let config = config.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.state_dir, folder.path().join("state"));
-    assert_eq!(config.deployments.len(), 2);
+    assert_eq!(config.deployments.len(), 4);
 }
 
 #[test]
@@ -66,6 +66,8 @@ fn the_example_holds_every_setting() {
         "[deployment.queue]",
         "[deployment.conversations]",
         "[deployment.process]",
+        "[deployment.docker]",
+        "[deployment.exec]",
         "[deployment.tls]",
         "[[deployment.replica]]",
     ];

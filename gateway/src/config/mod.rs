@@ -5,7 +5,9 @@
 //! Paths in the file are relative to the folder of the file.
 
 mod deployment;
+mod docker;
 mod error;
+mod exec;
 mod nearest;
 mod reader;
 mod server;
@@ -21,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 use http::HeaderName;
 use tidegate_gateway_core::config::Limits;
+use tidegate_scaler::provider::docker::DockerSpec;
+use tidegate_scaler::provider::exec::ExecSpec;
 use tidegate_scaler_core::budget::Bounds;
 use tidegate_scaler_core::config::{Sizing, Task};
 use tidegate_shared::id::DeploymentName;
@@ -92,6 +96,10 @@ pub struct Deployment {
 pub enum Source {
     /// Local engines that Tidegate starts and stops.
     Process(Process),
+    /// Containers.
+    Docker(Box<DockerSpec>),
+    /// Whatever the operator's own commands start and stop.
+    Exec(Box<ExecSpec>),
     /// Engines that run anyway, 1 to 32 with different URLs.
     Static(Vec<StaticReplica>),
 }
@@ -101,8 +109,15 @@ impl Source {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Process(_) => "process",
+            Self::Docker(_) => "docker",
+            Self::Exec(_) => "exec",
             Self::Static(_) => "static",
         }
+    }
+
+    /// Whether replicas can be started.
+    pub const fn can_start(&self) -> bool {
+        !matches!(self, Self::Static(_))
     }
 }
 

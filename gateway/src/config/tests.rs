@@ -193,11 +193,15 @@ fn a_static_fleet_is_fixed() {
 fn replicas_come_from_exactly_one_source() {
     assert_eq!(
         faults("[[deployment]]\nname = \"m\"\n"),
-        ["line 1: deployment[0]: must have a process (a command to start) or replicas (their URLs)"]
+        [
+            "line 1: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own) or replicas (their URLs)"
+        ]
     );
     assert_eq!(
         faults_of("replica = [{ url = \"http://127.0.0.1:1\" }]"),
-        ["line 1: deployment[0]: must have a process or replicas, not both"]
+        [
+            "line 1: deployment[0]: must have one of process, docker, exec and replica, not process and replica"
+        ]
     );
     assert_eq!(
         faults("[[deployment]]\nname = \"m\"\nreplica = []\n"),
@@ -320,7 +324,7 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, process, http2, tls, \
+             replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, process, docker, exec, http2, tls, \
              mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]

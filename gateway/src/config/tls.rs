@@ -13,7 +13,7 @@ use crate::upstream::tls::{Tls, TlsFile, TlsFiles};
 pub(super) fn read(table: &mut Table<'_, '_>, base: &Path, source: Option<&Source>) -> (bool, Option<Tls>) {
     let urls: Vec<bool> = match source {
         Some(Source::Static(replicas)) => replicas.iter().map(|replica| replica.url.is_https()).collect(),
-        Some(Source::Process(_)) | None => vec![false],
+        Some(_) | None => vec![false],
     };
     let http2 = table.read("http2", value::boolean);
     if let Some(found) = http2.as_ref().filter(|found| found.value && !urls.contains(&false)) {

@@ -92,6 +92,31 @@ pub(super) fn integer(bounds: RangeInclusive<u32>) -> impl Fn(&DeValue<'_>) -> P
     }
 }
 
+/// A number with up to three decimals, in thousandths within `bounds`: `2.5` is 2500.
+pub(super) fn thousandths(bounds: RangeInclusive<u32>) -> impl Fn(&DeValue<'_>) -> Parsed<u32> {
+    move |value| {
+        let text = value.as_float().map(|number| number.as_str().to_owned());
+        let text = text.or_else(|| whole(value).map(|number| number.to_string()));
+        text.and_then(|text| exact_thousandths(&text)).filter(|number| bounds.contains(number)).ok_or_else(
+            || {
+                let show = |bound: u32| f64::from(bound) / 1000.0;
+                let (low, high) = (show(*bounds.start()), show(*bounds.end()));
+                format!("must be a number from {low} to {high} with at most three decimals")
+            },
+        )
+    }
+}
+
+/// Without floating point, so that what is written is what is meant.
+fn exact_thousandths(text: &str) -> Option<u32> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 3 {
+        return None;
+    }
+    format!("{whole}{decimals:0<3}").parse().ok()
+}
+
 fn whole(value: &DeValue<'_>) -> Option<u64> {
     let number = value.as_integer()?;
     u64::from_str_radix(number.as_str(), number.radix()).ok()
@@ -243,6 +268,17 @@ mod tests {
         }
         let rule = "must be a time from 0s to 1day in quotes, such as \"30s\" or \"1h 30m\"";
         assert_eq!(parsed("5", any()), Err(rule.to_owned()));
+    }
+
+    #[test]
+    fn thousandths_are_exact() {
+        for (source, number) in [("2", 2000), ("2.5", 2500), ("0.01", 10), ("1.125", 1125), ("0b11", 3000)] {
+            assert_eq!(parsed(source, thousandths(10..=1_024_000)), Ok(number), "{source}");
+        }
+        for source in ["0", "0.0001", "-1.0", "1e3", "inf", "\"2\"", "1025.0"] {
+            let rule = "must be a number from 0.01 to 1024 with at most three decimals".to_owned();
+            assert_eq!(parsed(source, thousandths(10..=1_024_000)), Err(rule), "{source}");
+        }
     }
 
     #[test]

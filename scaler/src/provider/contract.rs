@@ -1,6 +1,15 @@
 //! What every provider must do, as one suite: a provider's tests hand it a [`Rig`] and run [`check`].
 //!
-//! Knows nothing of processes, containers or jobs.
+//! Knows nothing of processes, containers or jobs. It is here for tests only: of this crate, and with the feature
+//! `contract` of those that bring a daemon along.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "test code: a broken expectation must end the test"
+)]
 
 use std::time::Duration;
 
@@ -15,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the replicas of a provider do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Engine {
+pub enum Engine {
     /// They listen, and serve until they are stopped.
     Serves,
     /// They print `boom` and end by themselves.
@@ -25,16 +34,29 @@ pub(crate) enum Engine {
 }
 
 /// Makes providers that share one set of records, as one run of the gateway after the other would.
-pub(crate) trait Rig {
+pub trait Rig {
     /// What is tested.
     type Provider: Provider;
 
     /// The provider of the deployment `name` as a fresh run of the gateway has it. Earlier ones for it were dropped.
     fn open<'a>(&'a mut self, name: &'a str, engine: Engine) -> BoxFuture<'a, Self::Provider>;
+
+    /// Ends the engine of a replica from outside, by force.
+    fn crash<'a>(&'a mut self, name: &'a str, id: ReplicaId) -> BoxFuture<'a, ()>;
+
+    /// The replicas of the deployment `name` of which anything is left, running or not, as seen from outside and not
+    /// through a provider; one that is there twice is named twice.
+    fn there<'a>(&'a mut self, name: &'a str) -> BoxFuture<'a, Vec<ReplicaId>>;
+
+    /// Puts something there that resembles a replica as closely as can be, and is not this gateway's.
+    fn put_stranger(&mut self) -> BoxFuture<'_, ()>;
+
+    /// Whether the stranger is still there, as it was.
+    fn stranger_lives(&mut self) -> BoxFuture<'_, bool>;
 }
 
 /// Waits until `wanted` holds for the list, woken by nothing but [`Provider::changed`].
-pub(crate) async fn until(provider: &impl Provider, wanted: impl Fn(&[Instance]) -> bool) -> Vec<Instance> {
+pub async fn until(provider: &impl Provider, wanted: impl Fn(&[Instance]) -> bool) -> Vec<Instance> {
     let mut last = Vec::new();
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {
@@ -50,28 +72,35 @@ pub(crate) async fn until(provider: &impl Provider, wanted: impl Fn(&[Instance])
 }
 
 /// The first offer.
-pub(crate) fn offer(provider: &impl Provider) -> Offer {
+pub fn offer(provider: &impl Provider) -> Offer {
     provider.offers().into_iter().next().expect("something to start a replica on")
 }
 
 /// Starts the next replica on the first offer and returns its id.
-pub(crate) async fn start(provider: &impl Provider) -> ReplicaId {
+pub async fn start(provider: &impl Provider) -> ReplicaId {
     let id = provider.next_id();
     provider.start(id, offer(provider)).await.unwrap();
     id
 }
 
 /// Whether all of `instances` are up, and that many.
-pub(crate) fn up(instances: &[Instance], number: usize) -> bool {
+pub fn up(instances: &[Instance], number: usize) -> bool {
     instances.len() == number && instances.iter().all(|one| matches!(one.state, InstanceState::Up { .. }))
 }
 
 /// Runs the whole suite.
-pub(crate) async fn check(mut rig: impl Rig) {
+pub async fn check(mut rig: impl Rig) {
+    rig.put_stranger().await;
     lives_and_stops(&rig.open("lives", Engine::Serves).await).await;
     survives_restarts(&mut rig).await;
     shows_an_exit(&rig.open("dies", Engine::Dies).await).await;
     refuses_what_cannot_start(&rig.open("missing", Engine::Missing).await).await;
+    notices_a_crash(&mut rig).await;
+    survives_starts_that_are_cut_off(&mut rig).await;
+    for name in ["lives", "restarts", "dies", "missing", "crash", "cut"] {
+        assert_eq!(rig.there(name).await, [], "nothing of {name} is left");
+    }
+    assert!(rig.stranger_lives().await, "nothing foreign is touched (C-005)");
 }
 
 async fn lives_and_stops(provider: &impl Provider) {
@@ -138,4 +167,53 @@ async fn refuses_what_cannot_start(provider: &impl Provider) {
         "{error}"
     );
     assert_eq!(provider.list().await.unwrap(), [], "nothing is left behind");
+}
+
+async fn notices_a_crash(rig: &mut impl Rig) {
+    let provider = rig.open("crash", Engine::Serves).await;
+    let (one, two) = (start(&provider).await, start(&provider).await);
+    let both = until(&provider, |list| up(list, 2)).await;
+    rig.crash("crash", one).await;
+    let ended = |one: &Instance| matches!(one.state, InstanceState::Exited { .. });
+    let list = until(&provider, |list| list.iter().any(ended)).await;
+    assert_eq!(list.iter().map(|one| (one.id, ended(one))).collect::<Vec<_>>(), [(one, true), (two, false)]);
+    assert_eq!(list[1], both[1], "its sibling is as it was");
+    for id in [one, two] {
+        provider.stop(id).await.unwrap();
+    }
+}
+
+/// As a gateway that is killed in the middle of a start: sooner or later, everything that is there is on the list, and
+/// everything on the list is there once (C-005).
+async fn survives_starts_that_are_cut_off(rig: &mut impl Rig) {
+    for patience in [0, 1, 4, 16, 64, 256, 1024] {
+        let provider = rig.open("cut", Engine::Serves).await;
+        // A gateway starts nothing before its provider has listed what there is.
+        provider.list().await.unwrap();
+        let cut = async {
+            for _ in 0..patience {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            started = provider.start(provider.next_id(), offer(&provider)) => started.unwrap(),
+            () = cut => {}
+        }
+    }
+    let provider = rig.open("cut", Engine::Serves).await;
+    let settled = async {
+        loop {
+            let list = provider.list().await.unwrap();
+            let ids: Vec<ReplicaId> = list.iter().map(|one| one.id).collect();
+            if up(&list, ids.len()) && rig.there("cut").await == ids {
+                return ids;
+            }
+            provider.changed().await;
+        }
+    };
+    let ids = tokio::time::timeout(PATIENCE, settled).await;
+    for id in ids.unwrap_or_else(|_| panic!("the list and what is there never agree")) {
+        provider.stop(id).await.unwrap();
+    }
 }

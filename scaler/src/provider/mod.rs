@@ -1,18 +1,26 @@
 //! What starts and stops replicas. One contract for every provider: no orphan, no duplicate, nothing foreign
 //! touched; identity survives a restart of the gateway.
 
+pub mod docker;
+pub mod exec;
+pub mod fixed;
 pub mod process;
+pub mod state;
 
-#[cfg(test)]
-mod contract;
+mod fingerprint;
+mod folder;
+mod ids;
+mod news;
+mod output;
+
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::Capacity;
-
-pub mod fixed;
 
 /// A source of replicas for one deployment.
 pub trait Provider: Send + Sync {

@@ -7,9 +7,11 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use tidegate_shared::id::ReplicaId;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::offer::Price;
 use tracing::{info, warn};
 
+use super::super::state::StateDir;
 use super::core::Core;
 use super::handle::Handle;
 use super::record::{self, Record};
@@ -34,11 +36,29 @@ pub(super) struct Adopted {
     pub(super) over: Vec<ReplicaId>,
 }
 
+/// Ends the engines of deployments that no longer have a process provider, and forgets them. Returns the names of those
+/// replicas. Call it once at start, with every deployment that has one. What resists for 15 s is logged and left for
+/// the next time.
+pub async fn clean_up(state: &StateDir, wanted: &[DeploymentName]) -> io::Result<Vec<String>> {
+    let nonce = state.nonce().to_owned();
+    let mut names = blocking(move || Ok(Table::read()?.deployments(&nonce))).await?;
+    names.extend(state.deployments()?);
+    let mut ended = Vec::new();
+    for name in names.iter().map(|name| DeploymentName::new(name)).filter(|name| !wanted.contains(name)) {
+        let (_claim, folder) = state.claim(&name).map_err(io::Error::other)?;
+        let next = folder.next_id()?;
+        let marks = Marks::new(state.nonce(), name.as_str());
+        let core = Core::new(name, folder, marks, next, Price::FREE);
+        ended.extend(adopt(&core, None).await?.over.into_iter().map(|id| core.name(id)));
+    }
+    Ok(ended)
+}
+
 /// Looks at what an earlier run left and ends all that is not a living replica made by `recipe`; by no recipe, all.
 pub(super) async fn adopt(core: &Core, recipe: Option<String>) -> io::Result<Adopted> {
     let (folder, marks) = (core.folder.clone(), core.marks.clone());
     let found = blocking(move || {
-        let (records, torn) = folder.load()?;
+        let (records, torn) = record::load(&folder)?;
         sort(records, torn, &Table::read()?, &marks, &record::boot_id()?, recipe.as_deref())
     })
     .await?;

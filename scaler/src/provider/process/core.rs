@@ -4,18 +4,19 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
-use tokio::sync::watch;
 use tracing::warn;
 
+use super::super::folder::Folder;
+use super::super::ids::Ids;
+use super::super::news::News;
 use super::super::{Instance, InstanceState};
 use super::port::{self, Owner, PortLease};
-use super::record::{Folder, Record};
+use super::record::{self, Record};
 use super::stop::{blocking, terminate};
 use super::table::{Identity, Marks, Table};
 
@@ -25,16 +26,10 @@ pub(super) struct Core {
     pub(super) deployment: DeploymentName,
     pub(super) folder: Folder,
     pub(super) marks: Marks,
+    pub(super) ids: Ids,
+    pub(super) news: News,
     price: Price,
-    fleet: Mutex<Fleet>,
-    version: watch::Sender<u64>,
-    listed: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Fleet {
-    next: ReplicaId,
-    replicas: BTreeMap<ReplicaId, Replica>,
+    fleet: Mutex<BTreeMap<ReplicaId, Replica>>,
 }
 
 #[derive(Debug)]
@@ -54,17 +49,12 @@ impl Core {
         next: ReplicaId,
         price: Price,
     ) -> Self {
-        let fleet = Mutex::new(Fleet { next, replicas: BTreeMap::new() });
-        let (version, listed) = (watch::Sender::new(1), AtomicU64::new(0));
-        Self { deployment, folder, marks, price, fleet, version, listed }
+        let ids = Ids::new(folder.clone(), next);
+        Self { deployment, folder, marks, ids, news: News::default(), price, fleet: Mutex::default() }
     }
 
-    fn fleet(&self) -> MutexGuard<'_, Fleet> {
+    fn fleet(&self) -> MutexGuard<'_, BTreeMap<ReplicaId, Replica>> {
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn changed(&self) {
-        self.version.send_modify(|version| *version += 1);
     }
 
     /// The public name of a replica.
@@ -72,60 +62,30 @@ impl Core {
         replica_name(&self.deployment, id)
     }
 
-    pub(super) fn next_id(&self) -> ReplicaId {
-        self.fleet().next
-    }
-
-    /// Marks `id` as used for ever. The error is for people.
-    pub(super) fn use_id(&self, id: ReplicaId) -> Result<(), String> {
-        let mut fleet = self.fleet();
-        if id < fleet.next {
-            return Err(format!("that id was used before; the lowest free one is {}", fleet.next));
-        }
-        let next = ReplicaId(id.0.checked_add(1).ok_or("there is no id after it")?);
-        self.folder.save_next_id(next).map_err(|error| format!("cannot keep the next id: {error}"))?;
-        fleet.next = next;
-        Ok(())
-    }
-
     /// Takes a replica in, as pending.
     pub(super) fn insert(&self, record: Record, why: &str, port: PortLease) {
         let state = InstanceState::Pending { why: why.to_owned() };
-        self.fleet().replicas.insert(record.id, Replica { record, state, stopping: None, _port: port });
-        self.changed();
+        self.fleet().insert(record.id, Replica { record, state, stopping: None, _port: port });
+        self.news.tell();
     }
 
-    /// Every replica, in order of id. What [`Core::news`] waits for is what comes after this.
+    /// Every replica, in order of id. What `news` tells is what comes after this.
     pub(super) fn list(&self) -> Vec<Instance> {
-        // Before the look: a change in between is told once more rather than never.
-        self.listed.store(*self.version.borrow(), Ordering::SeqCst);
+        self.news.listing();
         let fleet = self.fleet();
         let shown = |replica: &Replica| replica.stopping.as_ref().unwrap_or(&replica.state).clone();
         let instance = |(id, replica): (&ReplicaId, &Replica)| {
             let capacity: Capacity = replica.record.capacity;
             Instance { id: *id, capacity, price: self.price, state: shown(replica) }
         };
-        fleet.replicas.iter().map(instance).collect()
-    }
-
-    /// Resolves when something has changed since the last [`Core::list`] or since this call.
-    pub(super) fn news(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut version = self.version.subscribe();
-        let now = *version.borrow_and_update();
-        let old = self.listed.load(Ordering::SeqCst) != now;
-        async move {
-            // The sender outlives every replica; without it there is no news.
-            if !old && version.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
+        fleet.iter().map(instance).collect()
     }
 
     pub(super) fn set_state(&self, id: ReplicaId, state: InstanceState) {
-        if let Some(replica) = self.fleet().replicas.get_mut(&id) {
+        if let Some(replica) = self.fleet().get_mut(&id) {
             replica.state = state;
         }
-        self.changed();
+        self.news.tell();
     }
 
     /// The port of a replica is proven; what belongs to it was put on record.
@@ -137,15 +97,15 @@ impl Core {
 
     pub(super) fn is_up(&self, id: ReplicaId) -> bool {
         let fleet = self.fleet();
-        fleet.replicas.get(&id).is_some_and(|replica| matches!(replica.state, InstanceState::Up { .. }))
+        fleet.get(&id).is_some_and(|replica| matches!(replica.state, InstanceState::Up { .. }))
     }
 
     pub(super) fn port(&self, id: ReplicaId) -> Option<u16> {
-        self.fleet().replicas.get(&id).map(|replica| replica.record.port)
+        self.fleet().get(&id).map(|replica| replica.record.port)
     }
 
     fn known(&self, id: ReplicaId) -> Vec<Identity> {
-        self.fleet().replicas.get(&id).map(|replica| replica.record.known()).unwrap_or_default()
+        self.fleet().get(&id).map(|replica| replica.record.known()).unwrap_or_default()
     }
 
     /// Who listens at the port of replica `id`. If it does, its processes are put on record.
@@ -169,9 +129,9 @@ impl Core {
 
     fn keep_members(&self, id: ReplicaId, members: Vec<Identity>) {
         let mut fleet = self.fleet();
-        let Some(replica) = fleet.replicas.get_mut(&id) else { return };
+        let Some(replica) = fleet.get_mut(&id) else { return };
         replica.record.members = members;
-        if let Err(error) = self.folder.save(&replica.record) {
+        if let Err(error) = record::save(&self.folder, &replica.record) {
             warn!("{}: cannot update its record: {error}", self.name(id));
         }
     }
@@ -189,8 +149,8 @@ impl Core {
         self.folder
             .forget(id, stopping.had_ended)
             .map_err(|error| format!("cannot remove its files: {error}"))?;
-        self.fleet().replicas.remove(&id);
-        self.changed();
+        self.fleet().remove(&id);
+        self.news.tell();
         Ok(())
     }
 }
@@ -205,7 +165,7 @@ struct Stopping<'a> {
 impl<'a> Stopping<'a> {
     fn begin(core: &'a Core, id: ReplicaId) -> Option<Self> {
         let mut fleet = core.fleet();
-        let replica = fleet.replicas.get_mut(&id)?;
+        let replica = fleet.get_mut(&id)?;
         let shown = replica.stopping.get_or_insert_with(|| replica.state.clone());
         let had_ended = matches!(shown, InstanceState::Exited { .. });
         Some(Self { core, id, had_ended })
@@ -214,7 +174,7 @@ impl<'a> Stopping<'a> {
 
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
-        if let Some(replica) = self.core.fleet().replicas.get_mut(&self.id) {
+        if let Some(replica) = self.core.fleet().get_mut(&self.id) {
             replica.stopping = None;
         }
     }

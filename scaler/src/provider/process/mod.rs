@@ -8,14 +8,12 @@
 mod adopt;
 mod core;
 mod handle;
-mod output;
-mod port;
+pub(super) mod port;
 mod recipe;
 mod record;
-mod state;
 mod stop;
 mod supervise;
-mod table;
+pub(super) mod table;
 
 #[cfg(test)]
 mod tests;
@@ -29,16 +27,16 @@ use tidegate_shared::offer::Offer;
 use tokio::process::Child;
 use tokio::task::JoinSet;
 
+pub use self::adopt::clean_up;
 pub use self::recipe::{PORT, ProcessSpec};
-pub use self::state::{StateDir, StateDirError};
 
 use self::core::Core;
 use self::port::{Owner, Ports};
 use self::record::Record;
-use self::state::Claim;
 use self::supervise::{Leader, supervise};
-use self::table::Identity;
-use super::{Instance, Provider, ProviderError};
+use self::table::{Identity, Marks};
+use super::state::{Claim, StateDir};
+use super::{Instance, Provider, ProviderError, output};
 
 const KIND: &str = "process";
 
@@ -64,7 +62,8 @@ impl ProcessProvider {
         if spec.command.is_empty() {
             return Err(unavailable(format!("deployment {} has an empty command", spec.deployment)));
         }
-        let (claim, folder, marks) = state.claim(&spec.deployment).map_err(unavailable)?;
+        let (claim, folder) = state.claim(&spec.deployment).map_err(unavailable)?;
+        let marks = Marks::new(state.nonce(), spec.deployment.as_str());
         let boot = record::boot_id().map_err(failed("read the boot id"))?;
         let next = folder.next_id().map_err(failed("read the records"))?;
         let core = Arc::new(Core::new(spec.deployment.clone(), folder, marks, next, spec.price));
@@ -94,7 +93,7 @@ impl ProcessProvider {
 
     /// All without a wait: a start that was begun is carried through.
     fn start_now(&self, id: ReplicaId) -> Result<(), Refusal> {
-        self.core.use_id(id)?;
+        self.core.ids.take(id)?;
         let port = self.ports.free().map_err(|error| format!("cannot get a port: {error}"))?;
         let path = self.core.folder.log(id);
         let log =
@@ -121,7 +120,7 @@ impl ProcessProvider {
         let (boot, recipe) = (self.boot.clone(), self.recipe.clone());
         let record =
             Record { id, leader, members: Vec::new(), boot, port, capacity: self.spec.capacity, recipe };
-        self.core.folder.save(&record)?;
+        record::save(&self.core.folder, &record)?;
         Ok(record)
     }
 
@@ -203,7 +202,7 @@ impl Provider for ProcessProvider {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        self.core.news().boxed()
+        self.core.news.changed().boxed()
     }
 
     fn output(&self, id: ReplicaId) -> Vec<String> {
@@ -211,7 +210,7 @@ impl Provider for ProcessProvider {
     }
 
     fn next_id(&self) -> ReplicaId {
-        self.core.next_id()
+        self.core.ids.next()
     }
 }
 

@@ -17,18 +17,18 @@ const ATTEMPTS: u32 = 64;
 
 /// The ports that the replicas of one gateway have, so that two starts at one moment get two ports.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ports(Arc<Mutex<BTreeSet<u16>>>);
+pub(in crate::provider) struct Ports(Arc<Mutex<BTreeSet<u16>>>);
 
 /// A port that no other replica of this gateway gets until this is dropped.
 #[derive(Debug)]
-pub(super) struct PortLease {
+pub(in crate::provider) struct PortLease {
     ports: Ports,
     number: u16,
 }
 
 impl Ports {
     /// A port of 127.0.0.1 that is free now.
-    pub(super) fn free(&self) -> io::Result<PortLease> {
+    pub(in crate::provider) fn free(&self) -> io::Result<PortLease> {
         for _ in 0..ATTEMPTS {
             let number = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             if let Some(lease) = self.claim(number) {
@@ -39,7 +39,7 @@ impl Ports {
     }
 
     /// This very port; `None` if another replica has it.
-    pub(super) fn claim(&self, number: u16) -> Option<PortLease> {
+    pub(in crate::provider) fn claim(&self, number: u16) -> Option<PortLease> {
         let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
         new.then(|| PortLease { ports: self.clone(), number })
     }
@@ -47,7 +47,7 @@ impl Ports {
 
 impl PortLease {
     /// The port.
-    pub(super) fn number(&self) -> u16 {
+    pub(in crate::provider) fn number(&self) -> u16 {
         self.number
     }
 }
@@ -60,17 +60,22 @@ impl Drop for PortLease {
 
 /// Who answers at a port of 127.0.0.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(in crate::provider) enum Owner {
     /// Nobody listens.
     Nobody,
     /// Only processes of the replica listen.
     Replica,
     /// Somebody else listens; the text says who, for people.
     Other(String),
+    /// Somebody listens whose open files this user may not read; the text says so, for people.
+    Hidden(String),
 }
 
 /// Who answers at `port`, where `members` tells the processes of the replica; it is asked only if somebody listens.
-pub(super) fn owner(port: u16, members: impl FnOnce() -> io::Result<Vec<Identity>>) -> io::Result<Owner> {
+pub(in crate::provider) fn owner(
+    port: u16,
+    members: impl FnOnce() -> io::Result<Vec<Identity>>,
+) -> io::Result<Owner> {
     let mut sockets = listeners(port)?;
     if sockets.is_empty() {
         return Ok(Owner::Nobody);
@@ -84,13 +89,13 @@ pub(super) fn owner(port: u16, members: impl FnOnce() -> io::Result<Vec<Identity
         }
     }
     let Some(socket) = sockets.first() else { return Ok(Owner::Replica) };
-    Ok(Owner::Other(match (blind, holder(*socket)) {
-        (_, Some(pid)) => format!("process {pid} ({})", table::name(pid)),
-        (Some(pid), None) => {
-            format!("a process that cannot be made out: the open files of {pid} may not be read")
-        }
-        (None, None) => "a process of another user".to_owned(),
-    }))
+    Ok(match (blind, holder(*socket)) {
+        (_, Some(pid)) => Owner::Other(format!("process {pid} ({})", table::name(pid))),
+        (Some(pid), None) => Owner::Hidden(format!(
+            "a process that cannot be made out: the open files of {pid} may not be read"
+        )),
+        (None, None) => Owner::Hidden("a process of another user".to_owned()),
+    })
 }
 
 /// The inodes of the sockets that get the connections to 127.0.0.1:`port`. The kernel prefers the exact address to

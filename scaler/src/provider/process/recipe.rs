@@ -9,12 +9,12 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use sha2::{Digest, Sha256};
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tokio::process::{Child, Command};
 
+use super::super::fingerprint::Fingerprint;
 use super::table::MARKER;
 
 /// What stands for the port in arguments and in values of the environment.
@@ -41,18 +41,11 @@ impl ProcessSpec {
     /// A short text that is the same for the same command, environment and directory, and from which none of them can
     /// be told: a replica that was started by another recipe is no replica of this deployment any more.
     pub(super) fn fingerprint(&self) -> String {
-        let mut hash = Sha256::new();
-        let mut add = |part: &[u8]| {
-            hash.update(part.len().to_le_bytes());
-            hash.update(part);
-        };
-        add(&self.command.len().to_le_bytes());
-        self.command.iter().for_each(|word| add(word.as_bytes()));
-        self.env
-            .iter()
-            .for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
-        add(self.dir.as_ref().map_or(&b""[..], |dir| dir.as_os_str().as_encoded_bytes()));
-        hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        let mut recipe = Fingerprint::default();
+        recipe.add_all(&self.command);
+        self.env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| recipe.add(part)));
+        recipe.add(self.dir.as_ref().map_or(&b""[..], |dir| dir.as_os_str().as_encoded_bytes()));
+        recipe.finish()
     }
 
     /// Starts the process: in a group of its own, with nothing to read, writing to `log`, carrying `marker`.

@@ -11,11 +11,11 @@ use tokio::process::Child;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, warn};
 
+use super::super::{InstanceState, output};
 use super::core::Core;
 use super::handle::Handle;
 use super::port::Owner;
 use super::stop::blocking;
-use super::{super::InstanceState, output};
 
 /// How often a port is looked at while its engine starts.
 const LOOK: Duration = Duration::from_millis(25);
@@ -87,7 +87,7 @@ async fn accompany(core: &Arc<Core>, id: ReplicaId) -> String {
                 core.set_up(id);
             }
             Ok(Owner::Nobody) => strange = 0,
-            Ok(Owner::Other(who)) => {
+            Ok(Owner::Other(who) | Owner::Hidden(who)) => {
                 strange += 1;
                 if strange >= STRANGE_LOOKS {
                     return format!("port {} was taken by {who}", core.port(id).unwrap_or_default());

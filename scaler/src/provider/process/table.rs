@@ -15,23 +15,23 @@ use serde::{Deserialize, Serialize};
 use tidegate_shared::id::ReplicaId;
 
 /// Name of the environment variable that marks every process of a replica.
-pub(super) const MARKER: &str = "TIDEGATE_REPLICA";
+pub(in crate::provider) const MARKER: &str = "TIDEGATE_REPLICA";
 
 /// Most bytes of an environment that are searched for the marker.
 const ENVIRONMENT_LIMIT: u64 = 2 * 1024 * 1024;
 
 /// One process and no other: the kernel hands out a pid again, but not with the same start time within one boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Identity {
+pub(in crate::provider) struct Identity {
     /// Its number.
-    pub(super) pid: i32,
+    pub(in crate::provider) pid: i32,
     /// When it started, in clock ticks since boot.
-    pub(super) start: u64,
+    pub(in crate::provider) start: u64,
 }
 
 impl Identity {
     /// The process that has `pid` now; `None` if there is none.
-    pub(super) fn of(pid: i32) -> Option<Self> {
+    pub(in crate::provider) fn of(pid: i32) -> Option<Self> {
         let start = Process::new(pid).and_then(|process| process.stat()).ok()?.starttime;
         Some(Self { pid, start })
     }
@@ -39,19 +39,19 @@ impl Identity {
 
 /// What marks the processes of the replicas of one deployment: the nonce of the state directory and the deployment.
 #[derive(Clone, Debug)]
-pub(super) struct Marks {
+pub(in crate::provider) struct Marks {
     nonce: Arc<str>,
     deployment: Arc<str>,
 }
 
 impl Marks {
     /// Marks of `deployment` as run by the owner of `nonce`.
-    pub(super) fn new(nonce: &str, deployment: &str) -> Self {
+    pub(in crate::provider) fn new(nonce: &str, deployment: &str) -> Self {
         Self { nonce: nonce.into(), deployment: deployment.into() }
     }
 
     /// The value of [`MARKER`] for one replica.
-    pub(super) fn value(&self, id: ReplicaId) -> String {
+    pub(in crate::provider) fn value(&self, id: ReplicaId) -> String {
         format!("{}/{}/{id}", self.nonce, self.deployment)
     }
 
@@ -86,7 +86,7 @@ struct Row {
 
 /// The processes of the machine at one moment.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(in crate::provider) struct Table {
     rows: BTreeMap<i32, Row>,
     own: i32,
     own_group: i32,
@@ -94,7 +94,7 @@ pub(super) struct Table {
 
 impl Table {
     /// Reads the table from `/proc`. Takes some milliseconds: not for a thread that serves requests.
-    pub(super) fn read() -> io::Result<Self> {
+    pub(in crate::provider) fn read() -> io::Result<Self> {
         let own = Process::myself().and_then(|process| process.stat()).map_err(into_io)?;
         let processes = procfs::process::all_processes().map_err(into_io)?;
         let rows =
@@ -108,7 +108,12 @@ impl Table {
     }
 
     /// Every living process of replica `id`; `known` are processes on record for it. Zombies do not count.
-    pub(super) fn members(&self, marks: &Marks, id: ReplicaId, known: &[Identity]) -> Vec<Identity> {
+    pub(in crate::provider) fn members(
+        &self,
+        marks: &Marks,
+        id: ReplicaId,
+        known: &[Identity],
+    ) -> Vec<Identity> {
         let mut pids: BTreeSet<i32> = BTreeSet::new();
         let mut groups: BTreeSet<i32> = BTreeSet::new();
         loop {

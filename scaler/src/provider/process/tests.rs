@@ -16,8 +16,9 @@ use tidegate_shared::replica::Capacity;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::table::{Identity, Marks, Table};
-use super::{ProcessProvider, ProcessSpec, StateDir};
+use super::{ProcessProvider, ProcessSpec};
 use crate::provider::contract::{self, Engine, Rig, offer, start, until, up};
+use crate::provider::state::StateDir;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use tidegate_shared::offer::Price;
 
@@ -78,7 +79,33 @@ async fn exit_of(provider: &ProcessProvider) -> (String, Vec<String>) {
     }
 }
 
-struct Records(tempfile::TempDir);
+struct Records {
+    dir: tempfile::TempDir,
+    state: Arc<StateDir>,
+    stranger: Option<std::process::Child>,
+}
+
+impl Records {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        Self { dir, state, stranger: None }
+    }
+
+    /// What marks the replicas of the deployment `name`.
+    fn marks(&self, name: &str) -> Marks {
+        Marks::new(&fs::read_to_string(self.dir.path().join(".nonce")).unwrap(), name)
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        if let Some(mut stranger) = self.stranger.take() {
+            stranger.kill().unwrap();
+            stranger.wait().unwrap();
+        }
+    }
+}
 
 impl Rig for Records {
     type Provider = ProcessProvider;
@@ -89,14 +116,40 @@ impl Rig for Records {
             Engine::Dies => shell("echo boom; exit 3"),
             Engine::Missing => vec!["/nonexistent/llama-server".to_owned()],
         };
-        let state = StateDir::open(self.0.path()).unwrap();
+        let state = Arc::clone(&self.state);
         async move { ProcessProvider::new(spec(name, command), state).await.unwrap() }.boxed()
+    }
+
+    fn crash<'a>(&'a mut self, name: &'a str, id: ReplicaId) -> BoxFuture<'a, ()> {
+        for process in Table::read().unwrap().members(&self.marks(name), id, &[]) {
+            assert!(Command::new("kill").args(["-9", &process.pid.to_string()]).status().unwrap().success());
+        }
+        async {}.boxed()
+    }
+
+    fn there<'a>(&'a mut self, name: &'a str) -> BoxFuture<'a, Vec<ReplicaId>> {
+        let there = Table::read().unwrap().replicas(&self.marks(name)).into_iter().collect();
+        async { there }.boxed()
+    }
+
+    /// The replica of a gateway with another state directory.
+    fn put_stranger(&mut self) -> BoxFuture<'_, ()> {
+        let mark = Marks::new("00000000-0000-0000-0000-000000000000", "lives").value(ReplicaId(1));
+        let mut command = Command::new("sleep");
+        command.arg("1000").env(super::table::MARKER, mark);
+        self.stranger = Some(command.spawn().unwrap());
+        async {}.boxed()
+    }
+
+    fn stranger_lives(&mut self) -> BoxFuture<'_, bool> {
+        let ended = self.stranger.as_mut().unwrap().try_wait().unwrap();
+        async move { ended.is_none() }.boxed()
     }
 }
 
 #[tokio::test]
 async fn c005_keeps_the_contract_of_providers() {
-    contract::check(Records(tempfile::tempdir().unwrap())).await;
+    contract::check(Records::new()).await;
 }
 
 #[tokio::test]

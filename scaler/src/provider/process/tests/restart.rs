@@ -8,12 +8,14 @@ use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::replica::Capacity;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::super::StateDir;
-use super::super::record::{Folder, Record, boot_id};
+use super::super::clean_up;
+use super::super::record::{self, Record, boot_id};
 use super::super::table::{Identity, Table};
 use super::{exit_of, identity, is_alive, open, processes, serving, spec, stop_all};
 use crate::provider::Provider;
 use crate::provider::contract::{start, until, up};
+use crate::provider::folder::Folder;
+use crate::provider::state::StateDir;
 
 /// A process that has nothing to do with the gateway; ends with the test.
 struct Stranger(std::process::Child);
@@ -57,9 +59,9 @@ async fn c005_engines_of_a_deployment_that_is_gone_are_ended() {
     let old = processes(&provider, id);
     drop(provider);
     let state = StateDir::open(dir.path()).unwrap();
-    assert_eq!(state.clean_up(&[DeploymentName::new("chat")]).await.unwrap(), Vec::<String>::new());
+    assert_eq!(clean_up(&state, &[DeploymentName::new("chat")]).await.unwrap(), Vec::<String>::new());
     assert!(old.iter().all(|process| is_alive(*process)));
-    assert_eq!(state.clean_up(&[DeploymentName::new("other")]).await.unwrap(), ["chat-1"]);
+    assert_eq!(clean_up(&state, &[DeploymentName::new("other")]).await.unwrap(), ["chat-1"]);
     assert!(!old.is_empty() && old.into_iter().all(|process| !is_alive(process)));
 }
 
@@ -85,7 +87,7 @@ async fn c005_an_engine_without_a_record_is_ended_and_its_id_not_used_again() {
 async fn c005_a_stranger_with_a_recorded_pid_lives_on() {
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::open(dir.path()).unwrap();
-    let (_claim, folder, _) = state.claim(&DeploymentName::new("chat")).unwrap();
+    let (_claim, folder) = state.claim(&DeploymentName::new("chat")).unwrap();
     drop((_claim, state));
     let stranger = Stranger::new();
     let mut wrong_start = stranger.identity();
@@ -104,7 +106,8 @@ async fn c005_a_stranger_with_a_recorded_pid_lives_on() {
 fn forge(folder: &Folder, id: u32, leader: Identity) {
     let (boot, recipe) = (boot_id().unwrap(), spec("chat", serving("")).fingerprint());
     let (id, capacity) = (ReplicaId(id), Capacity::ONE);
-    folder.save(&Record { id, leader, members: vec![leader], boot, port: 1, capacity, recipe }).unwrap();
+    record::save(folder, &Record { id, leader, members: vec![leader], boot, port: 1, capacity, recipe })
+        .unwrap();
 }
 
 #[tokio::test]
@@ -220,13 +223,13 @@ async fn c005_an_engine_that_overwrote_its_environment_is_adopted_and_stopped() 
     let provider = open(dir.path(), serving(WIPE)).await;
     start(&provider).await;
     let before = until(&provider, |list| up(list, 1)).await;
-    let leader = provider.core.folder.load().unwrap().0[0].leader;
+    let leader = record::load(&provider.core.folder).unwrap().0[0].leader;
     assert_eq!(processes(&provider, ReplicaId(1)), [], "the marker is gone");
     drop(provider);
     let provider = open(dir.path(), serving(WIPE)).await;
     assert_eq!(provider.list().await.unwrap(), before);
     drop(provider);
     let state = StateDir::open(dir.path()).unwrap();
-    assert_eq!(state.clean_up(&[]).await.unwrap(), ["chat-1"]);
+    assert_eq!(clean_up(&state, &[]).await.unwrap(), ["chat-1"]);
     assert!(!is_alive(leader));
 }

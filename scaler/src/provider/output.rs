@@ -64,7 +64,8 @@ fn read_tail(file: &File, limit: u64) -> io::Result<Vec<u8>> {
     Ok(tail)
 }
 
-fn shown(tail: &[u8]) -> Vec<String> {
+/// The last lines of `tail`, as [`last_lines`] shows them.
+pub(super) fn shown(tail: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(tail);
     let mut room = BYTES;
     let mut lines = Vec::new();

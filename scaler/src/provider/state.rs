@@ -11,14 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 use tidegate_shared::id::DeploymentName;
-use tidegate_shared::offer::Price;
 
-use super::adopt::adopt;
-use super::core::Core;
-use super::port::Ports;
-use super::record::Folder;
-use super::stop::blocking;
-use super::table::{Marks, Table};
+use super::folder::{Folder, write_whole};
+use super::process::port::Ports;
 
 /// Longest name of a deployment, in bytes, that can have a folder.
 const NAME_LIMIT: usize = 128;
@@ -68,44 +63,34 @@ impl StateDir {
         Ok(Arc::new(Self { path, nonce, ports: Ports::default(), claimed: Arc::default(), _lock: lock }))
     }
 
-    /// Ends the engines of deployments that no longer have a process provider, and forgets them. Returns the names of
-    /// those replicas. Call it once at start, with every deployment that has one. What resists for 15 s is logged and
-    /// left for the next time.
-    pub async fn clean_up(&self, wanted: &[DeploymentName]) -> io::Result<Vec<String>> {
-        let (nonce, path) = (self.nonce.clone(), self.path.clone());
-        let found = blocking(move || {
-            let mut names = Table::read()?.deployments(&nonce);
-            for entry in fs::read_dir(path)? {
-                names.extend(entry?.file_name().to_str().and_then(deployment_name));
-            }
-            Ok(names)
-        });
-        let mut ended = Vec::new();
-        for name in
-            found.await?.iter().map(|name| DeploymentName::new(name)).filter(|name| !wanted.contains(name))
-        {
-            let (_claim, folder, marks) = self.claim(&name).map_err(io::Error::other)?;
-            let next = folder.next_id()?;
-            let core = Core::new(name, folder, marks, next, Price::FREE);
-            ended.extend(adopt(&core, None).await?.over.into_iter().map(|id| core.name(id)));
-        }
-        Ok(ended)
+    /// The random text by which things that this directory's owner started are known to be its own.
+    pub(super) fn nonce(&self) -> &str {
+        &self.nonce
     }
 
-    /// The folder and the marks of one deployment, which only one provider at a time may have. The error is for people.
-    pub(super) fn claim(&self, deployment: &DeploymentName) -> Result<(Claim, Folder, Marks), String> {
+    /// Every deployment that has a folder here, in order.
+    pub(super) fn deployments(&self) -> io::Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for entry in fs::read_dir(&self.path)? {
+            names.extend(entry?.file_name().to_str().and_then(deployment_name));
+        }
+        Ok(names)
+    }
+
+    /// The folder of one deployment, which only one provider at a time may have. The error is for people.
+    pub(super) fn claim(&self, deployment: &DeploymentName) -> Result<(Claim, Folder), String> {
         let name = file_name(deployment.as_str()).ok_or_else(|| {
             format!(
                 "deployment name {deployment:?} is not 1 to {NAME_LIMIT} letters of A-Z a-z 0-9 . _ : / -"
             )
         })?;
         if !self.claimed.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
-            return Err(format!("deployment {deployment} already has a process provider"));
+            return Err(format!("deployment {deployment} already has a provider"));
         }
         let claim = Claim { claimed: Arc::clone(&self.claimed), name };
         let path = self.path.join(&claim.name);
         make_dir(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-        Ok((claim, Folder::new(path), Marks::new(&self.nonce, deployment.as_str())))
+        Ok((claim, Folder::new(path)))
     }
 
     pub(super) fn ports(&self) -> Ports {
@@ -156,7 +141,7 @@ fn nonce(path: &Path) -> Result<String, StateDirError> {
     }
     let source = Path::new("/proc/sys/kernel/random/uuid");
     let nonce = fs::read_to_string(source).map_err(failed("read", source))?.trim().to_owned();
-    super::record::write_whole(path, nonce.as_bytes()).map_err(failed("write", path))?;
+    write_whole(path, nonce.as_bytes()).map_err(failed("write", path))?;
     Ok(nonce)
 }
 
@@ -212,7 +197,7 @@ mod tests {
         let state = StateDir::open(dir.path()).unwrap();
         let claim = state.claim(&DeploymentName::new("chat")).unwrap();
         let error = state.claim(&DeploymentName::new("chat")).unwrap_err();
-        assert_eq!(error, "deployment chat already has a process provider");
+        assert_eq!(error, "deployment chat already has a provider");
         drop(claim);
         assert!(state.claim(&DeploymentName::new("chat")).is_ok());
         assert!(state.claim(&DeploymentName::new("a\nb")).unwrap_err().contains(r#""a\nb" is not"#));

@@ -1,0 +1,73 @@
+//! Looks for the programs that a configuration names, as the start of a replica would.
+//!
+//! Runs none of them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::config::{Config, Source};
+
+/// One sentence for each program that is not on this machine.
+pub(super) fn missing(config: &Config) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for deployment in &config.deployments {
+        let mut look = |key: &str, command: &[String], env: &BTreeMap<String, String>, dir: &Path| {
+            let Some(program) = command.first() else { return };
+            if let Some(why) = missing_one(program, env, dir) {
+                warnings
+                    .push(format!("deployment {}: {key}: {why}; no replica can start here", deployment.name));
+            }
+        };
+        match &deployment.source {
+            Source::Process(process) => look("process.command", &process.command, &process.env, &process.dir),
+            Source::Exec(spec) => {
+                for (key, command) in
+                    [("exec.start", &spec.start), ("exec.stop", &spec.stop), ("exec.list", &spec.list)]
+                {
+                    look(key, command, &spec.env, &spec.dir);
+                }
+            }
+            Source::Docker(_) | Source::Static(_) => {}
+        }
+    }
+    warnings
+}
+
+/// Why `program` cannot be run; `None` where it can.
+fn missing_one(program: &str, env: &BTreeMap<String, String>, dir: &Path) -> Option<String> {
+    if program.contains('/') {
+        let path = dir.join(program);
+        return (!runs(&path)).then(|| format!("{} is no program", path.display()));
+    }
+    let path = env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| runs(&dir.join(folder).join(program)));
+    (!found).then(|| format!("there is no program {program:?} on PATH"))
+}
+
+fn runs(path: &Path) -> bool {
+    path.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_are_missing_are_named_and_others_are_not() {
+        let text = "[[deployment]]\nname = \"chat\"\nprocess = { command = [\"no-such-engine-4711\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"fine\"\nprocess = { command = [\"sh\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"own\"\n[deployment.exec]\nstart = [\"./nothing\"]\nstop = [\"/bin/sh\"]\nlist = [\"sh\"]\n\
+            [[deployment]]\nname = \"path\"\nprocess = { command = [\"sh\", \"{port}\"], env = { PATH = \"/nowhere\" } }\n";
+        let config = Config::parse(text, Path::new("/etc/tidegate/t.toml")).expect("good");
+        assert_eq!(
+            missing(&config),
+            [
+                "deployment chat: process.command: there is no program \"no-such-engine-4711\" on PATH; no replica can start here",
+                "deployment own: exec.start: /etc/tidegate/./nothing is no program; no replica can start here",
+                "deployment path: process.command: there is no program \"sh\" on PATH; no replica can start here",
+            ]
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! Reads the table `exec`: replicas that the operator's own commands start, stop and list.
+//!
+//! Runs none of them.
+
+use std::path::Path;
+
+use tidegate_scaler::provider::exec::{ExecSpec, LIST_EVERY, TIME_LIMIT};
+use tidegate_shared::id::DeploymentName;
+use tidegate_shared::time::Duration;
+
+use super::deployment::{SECOND, capacity, environment, price, start_limit};
+use super::reader::Table;
+use super::value;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+/// Shortest time between two lists.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// The table `exec` of deployment `name`; `None` only where a fault has been recorded.
+pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<Box<ExecSpec>> {
+    let [start, stop, list] = ["start", "stop", "list"].map(|key| command(&mut table, key));
+    let env = environment(&mut table);
+    let dir = table.read("dir", value::path).map(|found| base.join(found.value));
+    let time_limit = table.or("time_limit", TIME_LIMIT, value::duration(SECOND..=HOUR));
+    let list_every = table.or("list_every", LIST_EVERY, value::duration(SHORTEST..=HOUR));
+    let (capacity, price) = (capacity(&mut table), price(&mut table));
+    let start_limit = start_limit(&mut table);
+    table.finish();
+    Some(Box::new(ExecSpec {
+        deployment: DeploymentName::new(name),
+        start: start?,
+        stop: stop?,
+        list: list?,
+        env,
+        dir: dir.unwrap_or_else(|| base.to_owned()),
+        time_limit,
+        list_every,
+        capacity,
+        price,
+        start_limit,
+    }))
+}
+
+fn command(table: &mut Table<'_, '_>, key: &'static str) -> Option<Vec<String>> {
+    let found = table.required_list(key, value::any_text)?;
+    let words: Vec<String> = found.value.into_iter().map(|word| word.value).collect();
+    if words.first().is_none_or(String::is_empty) {
+        table.faults().add(&found.place.without_value(), "must begin with the program to run");
+        return None;
+    }
+    Some(words)
+}

@@ -1,0 +1,88 @@
+//! Makes the provider of each deployment, and the folder in which providers keep their records.
+//!
+//! Ends what an earlier run left of deployments that are gone. Starts no replica: the control loop does.
+
+use std::io;
+use std::sync::Arc;
+
+use tidegate_scaler::provider::Provider;
+use tidegate_scaler::provider::docker::{self, DockerProvider};
+use tidegate_scaler::provider::exec::ExecProvider;
+use tidegate_scaler::provider::fixed::Fixed;
+use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
+use tidegate_scaler::provider::state::StateDir;
+use tidegate_shared::time::Duration;
+
+use crate::app::AppError;
+use crate::config::{Config, Deployment, Process, Source};
+
+/// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
+pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
+    if !config.deployments.iter().any(|deployment| deployment.source.can_start()) {
+        return Ok(None);
+    }
+    let state = StateDir::open(&config.state_dir)?;
+    let cleaned = clean_up(config, &state).await;
+    cleaned.map_err(|error| AppError::System {
+        what: "cannot clean up after an earlier run",
+        error: error.to_string(),
+    })?;
+    Ok(Some(state))
+}
+
+async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {
+    let (mut processes, mut containers) = (Vec::new(), Vec::new());
+    for deployment in &config.deployments {
+        match &deployment.source {
+            Source::Process(_) => processes.push(deployment.name.clone()),
+            Source::Docker(spec) => containers.push((deployment.name.clone(), spec.host.clone())),
+            Source::Exec(_) | Source::Static(_) => {}
+        }
+    }
+    for replica in process::clean_up(state, &processes).await? {
+        tracing::info!("{replica} is ended: its deployment has no processes any more");
+    }
+    for deployment in docker::clean_up(state, &containers).await? {
+        tracing::info!("the containers of {deployment} are ended: it has none there any more");
+    }
+    Ok(())
+}
+
+/// The provider of a deployment, with what it left at an earlier run, and how long a start may take; no such limit
+/// where nothing is started.
+pub(crate) async fn provider(
+    settings: &Deployment,
+    state: Option<&Arc<StateDir>>,
+) -> Result<(Arc<dyn Provider>, Option<Duration>), AppError> {
+    let state = || {
+        let missing = AppError::System { what: "cannot start replicas", error: "no state folder".into() };
+        state.map(Arc::clone).ok_or(missing)
+    };
+    Ok(match &settings.source {
+        Source::Process(process) => {
+            let provider = ProcessProvider::new(spec(settings, process), state()?).await?;
+            (Arc::new(provider), Some(process.start_limit))
+        }
+        Source::Docker(spec) => {
+            (Arc::new(DockerProvider::new((**spec).clone(), state()?)?), Some(spec.start_limit))
+        }
+        Source::Exec(spec) => {
+            (Arc::new(ExecProvider::new((**spec).clone(), state()?)?), Some(spec.start_limit))
+        }
+        Source::Static(replicas) => {
+            let replicas = replicas.iter().map(|replica| (replica.url.to_string(), replica.capacity));
+            (Arc::new(Fixed::new(replicas)), None)
+        }
+    })
+}
+
+fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
+    ProcessSpec {
+        deployment: settings.name.clone(),
+        command: process.command.clone(),
+        env: process.env.clone(),
+        dir: Some(process.dir.clone()),
+        capacity: process.capacity,
+        price: process.price,
+    }
+}

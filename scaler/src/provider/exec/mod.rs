@@ -1,0 +1,309 @@
+//! Replicas that the operator's own commands start, stop and list, whatever they are.
+//!
+//! What the commands are told is in `spec`, what they answer in `answer`. The list is the record: a replica is what it
+//! names. A list that fails holds the fleet as it is, and is never taken for an empty one. A start that fails is
+//! followed by a stop, and by further ones as long as a list still names it.
+//!
+//! Never looks behind the commands: whether an address is the replica's own is their word.
+
+mod answer;
+mod fleet;
+mod run;
+mod spec;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tidegate_shared::id::{ReplicaId, replica_name};
+use tidegate_shared::offer::Offer;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+pub use self::spec::{ExecSpec, LIST_EVERY, TIME_LIMIT};
+
+use self::answer::Told;
+use self::fleet::Fleet;
+use self::run::{Complaints, run};
+use self::spec::Action;
+use super::folder::Folder;
+use super::ids::Ids;
+use super::news::News;
+use super::state::{Claim, StateDir};
+use super::{Instance, Provider, ProviderError, output};
+
+const KIND: &str = "exec";
+/// How many starts and stops of one deployment run at a time.
+const AT_ONCE: usize = 4;
+
+/// The provider of one deployment. Dropping it leaves its replicas running; the next one adopts them.
+#[derive(Debug)]
+pub struct ExecProvider {
+    inner: Arc<Inner>,
+    /// Lists again and again; ends with the provider.
+    _lister: JoinSet<()>,
+    _claim: Claim,
+    _state: Arc<StateDir>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    spec: ExecSpec,
+    owner: String,
+    folder: Folder,
+    ids: Ids,
+    news: News,
+    fleet: Mutex<Fleet>,
+    places: Semaphore,
+    /// Somebody wants a list now.
+    wanted: Notify,
+    /// What came of the last list; `None` before the first.
+    last: watch::Sender<Option<Result<(), String>>>,
+}
+
+impl ExecProvider {
+    /// Makes the provider, which begins to list at once. What an earlier run of the gateway started is adopted by the
+    /// first list that succeeds, with the same ids and addresses. Needs a runtime with IO and time.
+    pub fn new(spec: ExecSpec, state: Arc<StateDir>) -> Result<Self, ProviderError> {
+        let (claim, folder) = state.claim(&spec.deployment).map_err(unavailable)?;
+        let next =
+            folder.next_id().map_err(|error| unavailable(format!("cannot read the records: {error}")))?;
+        let inner = Arc::new(Inner {
+            spec,
+            owner: state.nonce().to_owned(),
+            ids: Ids::new(folder.clone(), next),
+            folder,
+            news: News::default(),
+            fleet: Mutex::default(),
+            places: Semaphore::new(AT_ONCE),
+            wanted: Notify::new(),
+            last: watch::Sender::new(None),
+        });
+        let mut lister = JoinSet::new();
+        lister.spawn(Arc::clone(&inner).keep_listing());
+        Ok(Self { inner, _lister: lister, _claim: claim, _state: state })
+    }
+
+    async fn list_now(&self) -> Result<Vec<Instance>, String> {
+        let inner = &self.inner;
+        inner.news.listing();
+        let mut last = inner.last.subscribe();
+        // The sender lives as long as the provider.
+        let result = last.wait_for(Option::is_some).await.map_err(|error| error.to_string())?.clone();
+        result.unwrap_or(Ok(()))?;
+        Ok(inner.fleet().instances(inner.spec.price))
+    }
+}
+
+impl Inner {
+    fn fleet(&self) -> MutexGuard<'_, Fleet> {
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn keep_listing(self: Arc<Self>) {
+        loop {
+            let turn = self.fleet().turn();
+            let listed = self.ask_for_list().await;
+            let changed = match listed {
+                Ok(listed) => {
+                    let changed = self.take_in(listed, turn).await;
+                    !matches!(self.last.send_replace(Some(Ok(()))), Some(Ok(()))) || changed
+                }
+                // Told again only where it changes: a list that goes on failing is no news.
+                Err(why) => self.last.send_replace(Some(Err(why.clone()))) != Some(Err(why)),
+            };
+            if changed {
+                self.news.tell();
+            }
+            self.trim_logs();
+            timeout(self.spec.list_every, self.wanted.notified()).await.ok();
+        }
+    }
+
+    async fn ask_for_list(&self) -> Result<Vec<Told>, String> {
+        let text = self.run(Action::List, Complaints::Kept).await?;
+        answer::listed(&text).map_err(|why| format!("list: {why}"))
+    }
+
+    /// Whether anything changed by it.
+    async fn take_in(&self, listed: Vec<Told>, turn: u64) -> bool {
+        for told in &listed {
+            self.ids.saw(told.id);
+        }
+        let todo = {
+            let mut fleet = self.fleet();
+            let todo = fleet.take_in(listed, turn, self.spec.capacity);
+            fleet.complete(|id| output::last_lines(&self.folder.log(id)));
+            todo
+        };
+        for id in &todo.adopted {
+            info!("{} is adopted: its list names it", self.name(*id));
+        }
+        for id in todo.stop {
+            match self.run(Action::Stop(id), Complaints::Kept).await {
+                Ok(_) => {
+                    self.fleet().remove(id);
+                    info!("{}: stopped what a failed start left", self.name(id));
+                }
+                Err(why) => warn!("{}: cannot stop what a failed start left: {why}", self.name(id)),
+            }
+        }
+        todo.changed
+    }
+
+    fn name(&self, id: ReplicaId) -> String {
+        replica_name(&self.spec.deployment, id)
+    }
+
+    /// Runs a command; the error names it.
+    async fn run(&self, action: Action<'_>, complaints: Complaints) -> Result<Vec<u8>, String> {
+        let name = action.name();
+        let command = self.spec.command(action, &self.owner).map_err(|why| format!("{name}: {why}"))?;
+        run(command, complaints, self.spec.time_limit).await.map_err(|error| format!("{name}: {error}"))
+    }
+
+    async fn start(&self, id: ReplicaId, offer: Offer) -> Result<(), String> {
+        self.ids.take(id)?;
+        self.fleet().begin(id, offer.capacity);
+        self.news.tell();
+        let begun = Begun { inner: self, id };
+        let told = self.start_command(id, &offer.name).await;
+        std::mem::forget(begun);
+        let result = match told {
+            Ok(told) => {
+                self.fleet().started(told);
+                Ok(())
+            }
+            Err(why) => {
+                self.fleet().doom(id);
+                Err(self.undo(id, why).await)
+            }
+        };
+        self.news.tell();
+        self.wanted.notify_one();
+        result
+    }
+
+    async fn start_command(&self, id: ReplicaId, offer: &str) -> Result<Told, String> {
+        let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
+        let path = self.folder.log(id);
+        let log =
+            output::create(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        let run = self.run(Action::Start(id, offer), Complaints::File(log)).await;
+        let told = run.and_then(|text| answer::started(&text, id).map_err(|why| format!("start: {why}")));
+        told.map_err(|why| match output::last_lines(&path)[..] {
+            [] => why,
+            ref lines => format!("{why}; it said:\n{}", lines.join("\n")),
+        })
+    }
+
+    /// Stops what a failed start may have left; returns the whole story.
+    async fn undo(&self, id: ReplicaId, why: String) -> String {
+        match self.run(Action::Stop(id), Complaints::Kept).await {
+            Ok(_) => {
+                self.fleet().remove(id);
+                if let Err(error) = self.folder.forget(id, true) {
+                    warn!("{}: cannot remove its files: {error}", self.name(id));
+                }
+                why
+            }
+            Err(error) => format!("{why}; what it left cannot be stopped yet: {error}"),
+        }
+    }
+
+    async fn stop(&self, id: ReplicaId) -> Result<(), String> {
+        let Some(had_ended) = self.fleet().stop(id) else { return Ok(()) };
+        let giving_up = Unstop { inner: self, id };
+        {
+            let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
+            self.run(Action::Stop(id), Complaints::Kept).await?;
+        }
+        self.folder.forget(id, had_ended).map_err(|error| format!("cannot remove its files: {error}"))?;
+        std::mem::forget(giving_up);
+        self.fleet().remove(id);
+        self.news.tell();
+        self.wanted.notify_one();
+        Ok(())
+    }
+
+    fn trim_logs(&self) {
+        for id in self.fleet().ids() {
+            if let Err(error) = output::trim(&self.folder.log(id))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                warn!("{}: cannot cut its log back: {error}", self.name(id));
+            }
+        }
+    }
+}
+
+/// Dropped, a start was cut off in the middle: what comes of it is seen in the next list, and adopted from there.
+struct Begun<'a> {
+    inner: &'a Inner,
+    id: ReplicaId,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.inner.fleet().remove(self.id);
+        self.inner.news.tell();
+    }
+}
+
+/// Dropped, the replica is shown as it is and no longer as it was when its stop began.
+struct Unstop<'a> {
+    inner: &'a Inner,
+    id: ReplicaId,
+}
+
+impl Drop for Unstop<'_> {
+    fn drop(&mut self) {
+        self.inner.fleet().unstop(self.id);
+    }
+}
+
+impl Provider for ExecProvider {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Instance>, ProviderError>> {
+        async { self.list_now().await.map_err(unavailable) }.boxed()
+    }
+
+    /// One, of unknown room: whatever the start command makes of it.
+    fn offers(&self) -> Vec<Offer> {
+        vec![Offer::new(KIND, self.inner.spec.capacity, self.inner.spec.price)]
+    }
+
+    fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.inner.start(id, offer).await.map_err(|why| ProviderError::Start { id, why }) }
+            .boxed()
+    }
+
+    fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.inner.stop(id).await.map_err(|why| ProviderError::Stop { id, why }) }.boxed()
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        self.inner.news.changed().boxed()
+    }
+
+    fn output(&self, id: ReplicaId) -> Vec<String> {
+        let told = self.inner.fleet().output(id);
+        if told.is_empty() { output::last_lines(&self.inner.folder.log(id)) } else { told }
+    }
+
+    fn next_id(&self) -> ReplicaId {
+        self.inner.ids.next()
+    }
+}
+
+fn unavailable(why: String) -> ProviderError {
+    ProviderError::Unavailable { kind: KIND, why }
+}

@@ -324,7 +324,7 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, process, docker, exec, http2, tls, \
+             process, replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, docker, exec, http2, tls, \
              mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]

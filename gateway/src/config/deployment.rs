@@ -80,11 +80,8 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     let model = table.read("model", value::text).map(|found| found.value);
     let task = table.or("task", Task::default(), value::choice(&TASKS));
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.given(kind).is_some()).collect();
-    let rule = if given == ["replica"] {
-        RuleChoice::Auto
-    } else {
-        table.or("rule", RuleChoice::Auto, value::choice(&RULES))
-    };
+    let fixed_fleet = given == ["replica"];
+    let rule = if fixed_fleet { task.rule() } else { table.or("rule", task.rule(), value::choice(&RULES)) };
     let usual = task.target_concurrency(rule);
     let target = table.or("target_concurrency", usual, value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);

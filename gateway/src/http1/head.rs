@@ -226,13 +226,14 @@ fn keeps(headers: &HeaderMap, version: Version) -> bool {
 /// The body of a request (RFC 9112, 6.3). One that has both a length and chunks is chunked; whether it is answered with
 /// anything but 400 is not decided here.
 fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> {
+    let length = length(headers, false)?;
     match last_coding(headers) {
         Some(_) if version != Version::HTTP_11 => {
             Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
         }
         Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
         Some(_) => Err(BadHead::Malformed("the only transfer-encoding that is understood is `chunked`")),
-        None => Ok(length(headers, false)?.map_or(Left::NONE, Left::Length)),
+        None => Ok(length.map_or(Left::NONE, Left::Length)),
     }
 }
 

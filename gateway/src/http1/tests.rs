@@ -263,6 +263,7 @@ fn h6_a_request_tells_its_length_once_or_always_the_same() {
         assert_eq!(length(&format!("content-length: {lines}\r\n")), None, "{lines:?}");
     }
     assert_eq!(length("content-length: 3\r\ncontent-length: 4\r\n"), None);
+    assert_eq!(length("content-length: 03, 3\r\ntransfer-encoding: chunked\r\n"), None, "beside chunks too");
 }
 
 #[test]

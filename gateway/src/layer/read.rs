@@ -1,6 +1,7 @@
 //! Reads the body of a request into memory, within its limits: one body (H4), all bodies (C-072), and time (H6): a
 //! silence, and the whole of it by its size.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -119,6 +120,18 @@ const AHEAD: u64 = 1 << 20;
 /// Room for a read, in bytes, where the size of the body is not known.
 const STEP: usize = 16 << 10;
 
+/// Bodies from this size on, in bytes, are read into memory that is used again: the system takes larger pieces back at
+/// once, and to give one anew costs a fault for each page.
+const LARGE: usize = 64 << 10;
+/// The largest whose memory is kept.
+const LARGEST: usize = 2 << 20;
+/// Pieces of it that a core keeps.
+const PLACES_MAX: usize = 8;
+
+thread_local! {
+    static PLACES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Reads the whole body.
 ///
 /// # Errors
@@ -135,7 +148,8 @@ pub async fn whole<B: Source>(
     if announced.is_some_and(|announced| announced > limit) {
         return Err(NoBody::Refused(ApiError::too_large(limit), body));
     }
-    let mut whole = BytesMut::with_capacity(usize::try_from(announced.unwrap_or(0).min(AHEAD)).unwrap_or(0));
+    let expected = usize::try_from(announced.unwrap_or(0).min(AHEAD)).unwrap_or(0);
+    let mut whole = if expected < LARGE { BytesMut::with_capacity(expected) } else { place(expected) };
     while announced.is_none_or(|announced| share.bytes < announced) {
         if whole.len() == whole.capacity() {
             whole.reserve(whole.len().max(STEP));
@@ -155,7 +169,32 @@ pub async fn whole<B: Source>(
         }
         share.bytes += read;
     }
-    Ok((whole.freeze(), share))
+    if !(LARGE..=LARGEST).contains(&whole.len()) {
+        return Ok((whole.freeze(), share));
+    }
+    let body = whole.split().freeze();
+    keep(whole);
+    Ok((body, share))
+}
+
+/// Memory for a body of `size` bytes: that of an earlier one which nobody has any more and which is not too large for
+/// it, else new.
+fn place(size: usize) -> BytesMut {
+    PLACES.with_borrow_mut(|places| {
+        let free =
+            places.iter_mut().position(|place| place.try_reclaim(size) && place.capacity() <= 2 * size);
+        free.map_or_else(|| BytesMut::with_capacity(size), |free| places.swap_remove(free))
+    })
+}
+
+/// Keeps memory, which a body still has, for a later one.
+fn keep(place: BytesMut) {
+    PLACES.with_borrow_mut(|places| {
+        if places.len() == PLACES_MAX {
+            places.remove(0);
+        }
+        places.push(place);
+    });
 }
 
 /// More of a body, which must all be there at `whole_by`. What is there already costs no timer.
@@ -251,6 +290,23 @@ mod tests {
             Err(NoBody::NoMemory(_)) => Err("no memory".to_owned()),
             Err(NoBody::Gone(never)) => match never {},
         }
+    }
+
+    #[test]
+    fn c_072_memory_of_large_bodies_is_used_again_when_nobody_has_it() {
+        let mut first = place(LARGE);
+        first.extend_from_slice(&[b'a'; LARGE]);
+        let (body, at) = (first.split().freeze(), first.as_ptr());
+        keep(first);
+        let mut second = place(LARGE);
+        second.extend_from_slice(&[b'b'; LARGE]);
+        assert!(body.iter().all(|byte| *byte == b'a'), "what somebody has is left alone");
+        drop((body, second));
+        let third = place(LARGE);
+        assert_eq!(third.as_ptr().wrapping_add(LARGE), at);
+        assert!(place(LARGEST).capacity() >= LARGEST);
+        (0..20).for_each(|_| keep(BytesMut::with_capacity(LARGE)));
+        assert_eq!(PLACES.with_borrow(Vec::len), PLACES_MAX);
     }
 
     #[tokio::test(start_paused = true)]

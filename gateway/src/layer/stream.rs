@@ -45,9 +45,10 @@ enum Watch {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Exchange {
+    /// Dropped before the connection to the replica, which sees its end when the place is free.
+    held: Option<Held>,
     inner: Answer,
     watch: Watch,
-    held: Option<Held>,
     /// The status says that the replica did what it was asked.
     good: bool,
     record: Record,

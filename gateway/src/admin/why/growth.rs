@@ -192,7 +192,9 @@ pub(super) fn fewer(facts: &Facts<'_>) -> Finding {
     }
     let took = facts.start_took.map(|took| format!("; the last start took {}", span(took)));
     let troubles = facts.each().filter(|(replica, _)| replica.is_on_its_way());
-    let troubles = troubles.filter_map(|(replica, known)| Some((replica.id, known.trouble.as_ref()?)));
+    let troubles = troubles.filter_map(|(replica, known)| {
+        Some((replica.id, known.trouble.as_ref().or_else(|| facts.view.pending.get(&replica.id))?))
+    });
     let troubles: Vec<String> =
         troubles.map(|(id, trouble)| format!("{}: {trouble}", facts.replica(id))).collect();
     let advice =

@@ -72,12 +72,14 @@ async fn e2_a_full_fleet_at_max_says_who_waits_and_what_is_needed() {
     gateway.ready_replicas(1).await;
     let clients = busy(&gateway, 3);
     gateway.queued(2).await;
-    let found = finding(&gateway, "at_max", "now").await;
+    let needs = "max is 1 and 1 is there, while 3 in flight (2 of them queued) need 3 replicas; ";
+    let mut found = Value::Null;
+    eventually("the evaluation that follows has seen them", async || {
+        found = finding(&gateway, "at_max", "now").await;
+        if text(&found).starts_with(needs) { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
     let told = text(&found);
-    assert!(
-        told.starts_with("max is 1 and 1 is there, while 3 in flight (2 of them queued) need 3 replicas; "),
-        "{told}"
-    );
     assert!(told.contains("; 2 requests wait, the oldest for "), "{told}");
     assert_eq!(found["advice"], "raise max");
     let admin = format!("--admin={}", gateway.admin);

@@ -40,7 +40,7 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let needs = if needed > max {
         format!("while {}", facts.needs(decision))
     } else {
-        "and all of them are full".to_owned()
+        pick(current, "and it is full", "and all of them are full").to_owned()
     };
     let text = format!("{there}{on_the_way}, {needs}; {}", facts.waits());
     Line::AtMax.now(text).advise(raise_max(facts))

@@ -253,6 +253,20 @@ fn h6_heads_are_bounded() {
 }
 
 #[test]
+fn h6_empty_lines_before_a_head_are_not_kept() {
+    let lines = "\r\n\n".repeat(HEAD_MAX);
+    let mut held = BytesMut::from(lines.as_bytes());
+    assert!(matches!(head::request(&mut held, 10), Ok(None)));
+    assert_eq!(held.len(), 0);
+    held.extend_from_slice(b"\r\n\r");
+    assert!(matches!(head::request(&mut held, 0), Ok(None)));
+    held.extend_from_slice(b"\nGET / HTTP/1.1\r\n\r\n");
+    assert!(matches!(head::request(&mut held, 1), Ok(Some(_))));
+    let answer = head::response(&mut BytesMut::from(lines.as_bytes()), 10);
+    assert_eq!(answer.err(), Some(BadHead::TooLarge), "a replica that sends nothing else");
+}
+
+#[test]
 fn h6_a_request_tells_its_length_once_or_always_the_same() {
     let length = |lines: &str| {
         let text = format!("POST / HTTP/1.1\r\n{lines}\r\n");

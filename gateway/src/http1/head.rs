@@ -92,11 +92,13 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
     bytes.advance(length);
 
     let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
+    let doubtful = marks.framing && is_doubtful(&headers);
     let mut message = Request::new(());
     let expects = marks.expect
         && version == Version::HTTP_11
         && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
+    let keeps = keeps && !doubtful;
     (*message.method_mut(), *message.uri_mut()) = (method, uri);
     (*message.version_mut(), *message.headers_mut()) = (version, headers);
     Ok(Some(Head { message, body, keeps, expects }))
@@ -131,11 +133,8 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
         bytes.advance(length);
         let body = response_body(&headers, status, version)?;
-        // Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer
-        // coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
-        let doubtful = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
-        let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
+        let keeps = keeps(&headers, version) && !is_doubtful(&headers) && !switches && body != Left::Close;
         let mut message = Response::new(());
         *message.status_mut() = status;
         (*message.version_mut(), *message.headers_mut()) = (version, headers);
@@ -227,6 +226,12 @@ impl Whole {
         }
         Ok((headers, marks))
     }
+}
+
+/// Whether a message says twice where it ends, which may be an attempt to hide a second one in it: the transfer coding
+/// counts, and nothing else is read from that connection (RFC 9112, 6.3).
+fn is_doubtful(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
 /// Whether the connection may be used again, as far as `connection` says.

@@ -281,6 +281,20 @@ fn h6_a_request_tells_its_length_once_or_always_the_same() {
 }
 
 #[test]
+fn h6_nothing_follows_a_message_that_says_twice_where_it_ends() {
+    let keeps = |lines: &str| {
+        let request = format!("GET /livez HTTP/1.1\r\nhost: a\r\n{lines}\r\n");
+        let answer = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+        let request = head::request(&mut BytesMut::from(request.as_bytes()), 0);
+        let answer = head::response(&mut BytesMut::from(answer.as_bytes()), 0);
+        [request.ok().flatten().map(|head| head.keeps), answer.ok().flatten().map(|head| head.keeps)]
+    };
+    assert_eq!(keeps("content-length: 5\r\n"), [Some(true); 2]);
+    assert_eq!(keeps("transfer-encoding: chunked\r\n"), [Some(true); 2]);
+    assert_eq!(keeps("content-length: 5\r\ntransfer-encoding: chunked\r\n"), [Some(false); 2]);
+}
+
+#[test]
 fn h6_chunks_that_another_reader_could_take_otherwise_are_refused() {
     for bytes in [
         "3\nabc\r\n0\r\n\r\n",

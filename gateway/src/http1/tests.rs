@@ -326,6 +326,16 @@ fn h6_chunks_that_another_reader_could_take_otherwise_are_refused() {
 }
 
 #[test]
+fn h6_chunks_that_are_broken_never_end() {
+    let mut left = Left::chunked();
+    let mut held = BytesMut::from(&b"1\r\nx\r\n5;a\nX\r\n0\r\n\r\n"[..]);
+    assert!(left.take(&mut held).is_err());
+    for _ in 0..5 {
+        assert!(left.take(&mut held).is_err() && !left.is_over(), "{held:?}");
+    }
+}
+
+#[test]
 fn h6_what_is_written_says_once_where_it_ends() {
     let headers = HeaderMap::from_iter([
         (http::header::CONTENT_LENGTH, HeaderValue::from_static("7")),

@@ -114,7 +114,7 @@ pub enum NoBody<B: Source> {
     Refused(ApiError, B),
     /// All bodies together take the memory that they may take.
     NoMemory(B),
-    /// The client left, or broke the protocol, in the middle of it (C-136). Nobody is there to answer.
+    /// The client left, or broke the protocol, in the middle of it (C-136). Whoever is still there is told.
     Gone(B::Error),
 }
 

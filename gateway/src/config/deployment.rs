@@ -78,11 +78,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     let task = table.or("task", Task::default(), value::choice(&TASKS));
     let started = ["process", "docker", "exec"].into_iter().any(|kind| table.given(kind).is_some());
     let fixed_fleet = table.given("replica").is_some() && !started;
-    let rule = if fixed_fleet {
-        RuleChoice::Auto
-    } else {
-        table.or("rule", RuleChoice::Auto, value::choice(&RULES))
-    };
+    let rule = if fixed_fleet { task.rule() } else { table.or("rule", task.rule(), value::choice(&RULES)) };
     let usual = task.target_concurrency(rule);
     let target = table.or("target_concurrency", usual, value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);

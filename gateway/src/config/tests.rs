@@ -2,8 +2,8 @@
 
 use super::*;
 use proptest::prelude::*;
-use tidegate_shared::policy::PolicyName;
 
+mod routing;
 mod scaling;
 
 const PROCESS: &str = "[deployment.process]\ncommand = [\"engine\", \"{port}\"]\n";
@@ -245,35 +245,6 @@ fn names_are_unique_over_all_deployments() {
             format!("line 7: deployment[1].name = \"b\": {}", rule(3)),
             format!("line 8: deployment[1].aliases[0] = \"a\": {}", rule(2)),
         ]
-    );
-}
-
-#[test]
-fn r1_conversation_headers_are_checked() {
-    let headers = |list: &str| format!("conversations = {{ headers = {list} }}");
-    let names = started(&headers("[\"X-Chat\", \"thread\"]")).conversation_headers;
-    assert_eq!(names, ["x-chat", "thread"]);
-    assert!(started(&headers("[]")).conversation_headers.is_empty());
-    for (list, part) in [
-        ("[\"a\", \"A\"]", "headers[1] = \"A\": must not be named twice"),
-        ("[\"x-request-id\"]", "must not be the id of a request"),
-        ("[\"a b\"]", "must be the name of a header"),
-        ("\"a\"", "headers: must be a list in brackets"),
-    ] {
-        let got = faults_of(&headers(list));
-        assert!(got.len() == 1 && got[0].contains(part), "{list}: {got:?}");
-    }
-}
-
-#[test]
-fn r3_a_policy_is_one_of_five() {
-    for name in PolicyName::ALL {
-        assert_eq!(started(&format!("policy = \"{}\"", name.as_str())).limits.policy, name);
-    }
-    let rule = "must be one of \"least-load\", \"two-choices\", \"prefix\", \"round-robin\", \"random\"";
-    assert_eq!(
-        faults_of("policy = \"fastest\""),
-        [format!("line 3: deployment[0].policy = \"fastest\": {rule}")]
     );
 }
 

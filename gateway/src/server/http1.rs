@@ -81,7 +81,7 @@ async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notifi
         if let Poll::Ready(next) = link.poll_next(cx) {
             return Poll::Ready(next);
         }
-        let stops = core.closing.begun.get() || closing.as_mut().poll(cx).is_ready();
+        let stops = core.closing.is_due(closing.as_mut(), cx);
         if (stops && link.is_idle()) || link.is_late(cx, clock, by) {
             return Poll::Ready(Next::End);
         }

@@ -9,11 +9,13 @@ mod listen;
 mod reply;
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -24,6 +26,7 @@ use hyper_util::service::TowerToHyperService;
 use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tower::ServiceBuilder;
 
@@ -111,6 +114,11 @@ impl Closing {
     fn begin(&self) {
         self.begun.set(true);
         self.told.notify_waiters();
+    }
+
+    /// Whether it has begun; else the task is woken when it does. `told` is of this.
+    fn is_due(&self, told: Pin<&mut Notified<'_>>, cx: &mut Context<'_>) -> bool {
+        self.begun.get() || told.poll(cx).is_ready()
     }
 }
 
@@ -225,7 +233,7 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
         return;
     }
     let stream = client::ClientStream::new(stream);
-    match opening(stream, core.gateway.limits.header_read).await {
+    match opening(&core, stream).await {
         Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
@@ -237,13 +245,14 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
 enum Opening {
     Http1(Link),
     Http2(client::Reread),
-    /// They do not come.
+    /// They do not come, or the gateway stops before the first of them.
     Silent,
 }
 
-/// Reads until it is known which protocol a client speaks, at most for `limit`.
-async fn opening(mut stream: client::ClientStream, limit: Duration) -> Opening {
+/// Reads until it is known which protocol a client speaks, within the limit on heads.
+async fn opening(core: &Core, mut stream: client::ClientStream) -> Opening {
     let mut ahead = BytesMut::new();
+    let mut closing = pin!(core.closing.told.notified());
     let known = async {
         loop {
             match PREFACE.get(..ahead.len()) {
@@ -254,13 +263,19 @@ async fn opening(mut stream: client::ClientStream, limit: Duration) -> Opening {
             if ahead.len() == PREFACE.len() {
                 return Some(true);
             }
-            match poll_fn(|cx| poll_fill(&mut stream, cx, &mut ahead)).await {
+            let read = poll_fn(|cx| match poll_fill(&mut stream, cx, &mut ahead) {
+                Poll::Pending if ahead.is_empty() && core.closing.is_due(closing.as_mut(), cx) => {
+                    Poll::Ready(Ok(0))
+                }
+                read => read,
+            });
+            match read.await {
                 Ok(1..) => {}
                 Ok(_) | Err(_) => return None,
             }
         }
     };
-    match tokio::time::timeout(limit, known).await {
+    match tokio::time::timeout(core.gateway.limits.header_read, known).await {
         Ok(Some(true)) => Opening::Http2(client::Reread::new(ahead, stream)),
         Ok(Some(false)) => Opening::Http1(Link::new(stream, ahead)),
         Ok(None) | Err(_) => Opening::Silent,

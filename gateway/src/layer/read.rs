@@ -23,9 +23,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes per second that a client must come to in the long run: a body that drips in holds its memory and its
 /// connection for ever.
 const SLOWEST: u64 = 16 << 10;
-/// After an answer to a request whose body was not read: how much of it is read and thrown away, and how long a client
-/// may be silent meanwhile, so that it gets to see the answer before the connection goes.
-pub const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(2));
+/// After an answer to a request whose body was not read: how many bytes of it are read and thrown away, how long a
+/// client may be silent meanwhile, and how long that may take all in all, so that it gets to see the answer before the
+/// connection goes.
+const DISCARD: (u64, Duration, Duration) = (256 << 20, Duration::from_secs(2), SILENCE);
 
 /// The memory that bodies may take, over all requests of the process.
 #[derive(Debug)]
@@ -228,17 +229,29 @@ async fn more<B: Source>(
 
 /// Reads what is left of a refused body and throws it away, within bounds.
 pub async fn discard<B: Source>(mut body: B) {
-    let (mut left, silence) = DISCARD;
-    let mut thrown = BytesMut::new();
-    loop {
-        thrown.clear();
+    throw_away(|cx, thrown| {
         thrown.reserve(STEP);
-        let more = poll_fn(|cx| body.poll_more(cx, &mut thrown));
-        match tokio::time::timeout(silence, more).await {
-            Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
-            _ => return,
+        body.poll_more(cx, thrown)
+    })
+    .await;
+}
+
+/// Throws away what `more` adds, until that is nothing, fails, or a bound is reached.
+pub async fn throw_away<E>(mut more: impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Result<usize, E>>) {
+    let (mut left, silence, long) = DISCARD;
+    let mut thrown = BytesMut::new();
+    let all = async {
+        loop {
+            thrown.clear();
+            let more = poll_fn(|cx| more(cx, &mut thrown));
+            match tokio::time::timeout(silence, more).await {
+                Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
+                _ => return,
+            }
         }
-    }
+    };
+    // Whatever ends it, nothing more is to be done.
+    let _ = tokio::time::timeout(long, all).await;
 }
 
 #[cfg(test)]
@@ -318,5 +331,16 @@ mod tests {
         assert_eq!(silent, "408: no byte of the body came for 60 s");
         assert_eq!(read(59, 10, second).await, Ok(590), "a small body within a minute");
         assert_eq!(read(512, 32 << 10, 2 * second).await, Ok(16 << 20), "17 minutes for 16 MiB");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h6_what_is_thrown_away_may_not_drip_for_ever() {
+        let (drips, pause) = (1_000, Duration::from_millis(1700));
+        let mut body = Dripping { pieces: drips, bytes: 1, pause, timer: Box::pin(sleep(pause)) };
+        throw_away(|cx, thrown| body.poll_more(cx, thrown)).await;
+        assert_eq!(drips - body.pieces, 35, "a minute of them");
+        let mut quick = Dripping { pieces: drips, bytes: 300 << 10, pause: pause / 50, ..body };
+        throw_away(|cx, thrown| quick.poll_more(cx, thrown)).await;
+        assert_eq!(quick.pieces, drips - 874, "and 256 MiB, with the piece that is beyond them");
     }
 }

@@ -132,7 +132,12 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let body = response_body(&headers, status, version)?;
         // Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer
         // coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
-        let doubtful = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+        let codings = headers.contains_key(TRANSFER_ENCODING);
+        // And where one tells of a body behind a status that has none, it may come after all.
+        let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let none = headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0");
+        let doubtful =
+            if bodyless { codings || !none } else { codings && headers.contains_key(CONTENT_LENGTH) };
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
         let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
         let mut message = Response::new(());

@@ -112,6 +112,23 @@ async fn h6_a_transfer_coding_that_is_not_understood_is_refused() {
 }
 
 #[tokio::test]
+async fn h4_a_bad_chunk_is_named() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    for (body, fault) in [
+        ("0x3\r\nabc\r\n0\r\n\r\n", "bad chunk: its size is no number"),
+        ("3\r\nabcd\r\n0\r\n\r\n", "bad chunk: it is longer than its size"),
+    ] {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(post(CHAT, &["transfer-encoding: chunked"]) + body).await;
+        let head = raw.head().await.expect("an answer");
+        let (body, _) = raw.body(&head).await;
+        assert_eq!((head.status(), assert_error_shape(&body)["message"].as_str()), (400, Some(fault)));
+    }
+    assert_eq!(stub.count(), 0);
+}
+
+#[tokio::test]
 async fn h6_no_request_hides_behind_a_length_beside_chunks() {
     let stub = Stub::start().await;
     let gateway = serve(&stub).await;

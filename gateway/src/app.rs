@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Watched};
 use crate::clock::{self, Clock};
-use crate::config::{Access, Config, Deployment as Settings};
+use crate::config::{Access, Config, Deployment as Settings, Source};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
 use crate::layer::relay::STALL;
@@ -138,10 +138,11 @@ impl App {
 
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = provide::state_dir(&config).await?;
+        let jobs = provide::named(&config, |source| matches!(source, Source::Slurm(_)));
         let house = House::new(config.budget);
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref(), &house).await?;
+                deploy(settings, clock, config.limits.connect, state.as_ref(), &jobs, &house).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -272,6 +273,7 @@ async fn deploy(
     clock: Clock,
     connect: Duration,
     state: Option<&Arc<StateDir>>,
+    jobs: &[DeploymentName],
     house: &House,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let sizing = &settings.sizing;
@@ -281,7 +283,7 @@ async fn deploy(
     let prober = Prober::new(clock, &settings.model);
     let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
-    let (provider, start_limit) = provide::provider(settings, state).await?;
+    let (provider, start_limit) = provide::provider(settings, state, jobs).await?;
     let name = settings.name.clone();
     let control = match start_limit {
         Some(start_limit) => {

@@ -162,7 +162,7 @@ impl Control {
         match listed {
             Ok(instances) => {
                 self.silence = SILENCE_MIN;
-                self.status.provider_answers(None);
+                self.status.listed(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
                     match &change {
@@ -194,13 +194,13 @@ impl Control {
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let mut budget = self.house.budget();
         let grant = budget.see(&self.name, &seen.replicas, wants, now);
-        let spending = Spending::of(&budget, &self.name, now);
-        let plan = planner.tick(&seen, &Supply { offers: self.provider.offers(), grant });
+        self.status.spends(Spending::of(&budget, &self.name, now));
+        let supply = Supply { offers: self.provider.offers(), grant, waiting: self.book.waiting() };
+        let plan = planner.tick(&seen, &supply);
         let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
         let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
         budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
         drop(budget);
-        self.status.spends(spending);
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);
@@ -213,7 +213,7 @@ impl Control {
     /// of a change: it is back (C2).
     fn hold(&mut self, error: &ProviderError) -> Rest {
         self.log.held(error, self.silence);
-        self.status.provider_answers(Some(error.to_string()));
+        self.status.silent(error.to_string());
         if let Some(planner) = &self.planner {
             let decision = planner.hold(&self.book.refine(self.fleet.observe()));
             self.record(&decision);

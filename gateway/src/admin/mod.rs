@@ -100,7 +100,10 @@ impl Admin {
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
             ejected: EjectedStatus::new(known.trust, seen.at),
-            why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
+            why: match &known.endpoint {
+                Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
+                None => view.pending.get(&facts.id).cloned(),
+            },
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
         DeploymentStatus {
@@ -123,7 +126,7 @@ impl Admin {
                 worst_case: watched.sizing.worst_case(),
                 credit: view.spending.credit,
             }),
-            trouble: view.provider_error.or(view.last_failure),
+            trouble: view.provider_error.clone().or_else(|| view.last_failure.clone()),
         }
     }
 

@@ -69,6 +69,7 @@ async fn h4_a_replica_that_has_begun_to_answer_and_breaks_the_protocol_gets_502_
         Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").reset(),
         Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").close(),
         Script::new().raw("no HTTP at all\r\n\r\n").close(),
+        Script::new().raw("HTTP/1.1 102 Processing\r\n\r\n").close(),
     ];
     for failure in failures {
         let stubs = first_fails(failure.clone()).await;

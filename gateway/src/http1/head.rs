@@ -133,8 +133,13 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
         bytes.advance(length);
         let body = response_body(&headers, status, version)?;
+        // Where a length or a coding tells of a body behind a status that has none, it may come after all.
+        let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let told = headers.contains_key(TRANSFER_ENCODING)
+            || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+        let doubtful = is_doubtful(&headers) || (bodyless && told);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
-        let keeps = keeps(&headers, version) && !is_doubtful(&headers) && !switches && body != Left::Close;
+        let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
         let mut message = Response::new(());
         *message.status_mut() = status;
         (*message.version_mut(), *message.headers_mut()) = (version, headers);

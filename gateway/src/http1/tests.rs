@@ -393,4 +393,16 @@ fn h6_a_connection_is_kept_as_both_versions_have_it() {
         let head = head::response(&mut BytesMut::from(text.as_bytes()), 0);
         assert_eq!(head.expect("a head").expect("a whole one").keeps, keeps, "{answer:?}");
     }
+    for (answer, keeps) in [
+        ("", true),
+        ("content-length: 0\r\n", true),
+        ("content-length: 5\r\n", false),
+        ("transfer-encoding: chunked\r\n", false),
+    ] {
+        for status in ["204 No Content", "304 Not Modified"] {
+            let text = format!("HTTP/1.1 {status}\r\n{answer}\r\n");
+            let head = head::response(&mut BytesMut::from(text.as_bytes()), 0);
+            assert_eq!(head.expect("a head").expect("a whole one").keeps, keeps, "{status} {answer:?}");
+        }
+    }
 }

@@ -23,9 +23,12 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes per second that a client must come to in the long run: a body that drips in holds its memory and its
 /// connection for ever.
 const SLOWEST: u64 = 16 << 10;
-/// After an answer to a request whose body was not read: how much of it is read and thrown away, and how long a client
-/// may be silent meanwhile, so that it gets to see the answer before the connection goes.
-pub const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(2));
+/// After an answer to a request whose body was not read: how many bytes of it are read and thrown away, how long a client
+/// may be silent meanwhile, and how long all of it may take, so that it gets to see the answer before the connection
+/// goes and nobody holds a connection by dripping.
+const THROWN: u64 = 256 << 20;
+const THROWN_SILENCE: Duration = Duration::from_secs(2);
+const THROWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The memory that bodies may take, over all requests of the process.
 #[derive(Debug)]
@@ -111,7 +114,7 @@ pub enum NoBody<B: Source> {
     Refused(ApiError, B),
     /// All bodies together take the memory that they may take.
     NoMemory(B),
-    /// The client left, or broke the protocol, in the middle of it (C-136). Nobody is there to answer.
+    /// The client left, or broke the protocol, in the middle of it (C-136). Whoever is still there is told.
     Gone(B::Error),
 }
 
@@ -228,17 +231,24 @@ async fn more<B: Source>(
 
 /// Reads what is left of a refused body and throws it away, within bounds.
 pub async fn discard<B: Source>(mut body: B) {
-    let (mut left, silence) = DISCARD;
-    let mut thrown = BytesMut::new();
-    loop {
-        thrown.clear();
-        thrown.reserve(STEP);
-        let more = poll_fn(|cx| body.poll_more(cx, &mut thrown));
-        match tokio::time::timeout(silence, more).await {
-            Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
-            _ => return,
+    throw_away(|cx, into| body.poll_more(cx, into)).await;
+}
+
+/// Throws away what `more` adds, within the same bounds, until it adds nothing or fails.
+pub async fn throw_away<E>(mut more: impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Result<usize, E>>) {
+    let all = async {
+        let (mut left, mut thrown) = (THROWN, BytesMut::new());
+        loop {
+            thrown.clear();
+            let more = poll_fn(|cx| more(cx, &mut thrown));
+            match tokio::time::timeout(THROWN_SILENCE, more).await {
+                Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
+                _ => return,
+            }
         }
-    }
+    };
+    // Whether it came to its end is the same: the connection goes.
+    let _ = tokio::time::timeout(THROWN_WITHIN, all).await;
 }
 
 #[cfg(test)]
@@ -307,6 +317,15 @@ mod tests {
         assert!(place(LARGEST).capacity() >= LARGEST);
         (0..20).for_each(|_| keep(BytesMut::with_capacity(LARGE)));
         assert_eq!(PLACES.with_borrow(Vec::len), PLACES_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h6_what_is_thrown_away_holds_no_connection_for_ever() {
+        let pause = Duration::from_secs(1);
+        let (pieces, bytes) = (100_000, 1);
+        let mut body = Dripping { pieces, bytes, pause, timer: Box::pin(sleep(pause)) };
+        throw_away(|cx, into| body.poll_more(cx, into)).await;
+        assert!((1..pieces - 1).contains(&body.pieces), "some of it was read, and not all: {}", body.pieces);
     }
 
     #[tokio::test(start_paused = true)]

@@ -212,9 +212,11 @@ impl Exchange {
         }
         self.blame(&why);
         self.end(Outcome::FailedMidway);
+        let event = ApiError::bad_replica("the replica broke off its answer").event();
+        // Of a length that was told, only what is left: half of an error would look like the rest of the answer.
+        let fits = self.inner.size_hint().exact().is_none_or(|left| event.len() as u64 <= left);
         self.inner.close();
-        if readable {
-            let event = ApiError::bad_replica("the replica broke off its answer").event();
+        if readable && fits {
             return Poll::Ready(Some(Ok(Frame::data(event))));
         }
         self.cut = Some(Cut(why));

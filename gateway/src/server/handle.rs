@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use tidegate_shared::names::header;
 
-use super::link::ClientBody;
+use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
 use crate::http1::head::BadHead;
 use crate::http1::write;
@@ -168,6 +168,9 @@ fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
     if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
+    if request.headers().contains_key(TRANSFER_ENCODING) && request.headers().contains_key(CONTENT_LENGTH) {
+        return Some("both content-length and transfer-encoding; only one is allowed");
+    }
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let known = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
     (!known || codings.next().is_some())
@@ -202,11 +205,6 @@ async fn complete(
     mut record: Record,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
-    let chunked = parts.version == Version::HTTP_11 && parts.headers.contains_key(TRANSFER_ENCODING);
-    if chunked && parts.headers.contains_key(CONTENT_LENGTH) {
-        let error = ApiError::bad_request("both content-length and transfer-encoding; only one is allowed");
-        return closing(respond::error(record, &error));
-    }
     let gateway = &core.gateway;
     let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,
@@ -220,7 +218,13 @@ async fn complete(
         }
         Err(NoBody::Gone(error)) => {
             record.trouble(&error.to_string());
-            return closing(respond::error(record, &ApiError::bad_request("the request body ended early")));
+            let text = match error {
+                BodyError::Chunk(bad) => bad.to_string(),
+                BodyError::Io(_) | BodyError::Ended | BodyError::Http2(_) => {
+                    "the request body ended early".to_owned()
+                }
+            };
+            return closing(respond::error(record, &ApiError::bad_request(text)));
         }
     };
     let size = body.len();

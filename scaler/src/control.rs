@@ -37,9 +37,8 @@ pub const START_LIMIT: Duration = Duration::from_secs(30 * 60);
 const BREATH: Duration = Duration::from_millis(20);
 /// How long a provider may take to list its replicas before it counts as silent.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
-/// The first pause after a provider did not answer; it doubles up to [`SILENCE_MAX`].
-const SILENCE_MIN: Duration = Duration::from_secs(1);
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The first pause after a provider did not answer, and the last; it doubles.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The pause before a failed stop is tried again.
 const STOP_RETRY: Duration = Duration::from_secs(5);
 /// How long the end of the loop waits for provider calls under way when the fleet is kept.
@@ -126,7 +125,7 @@ impl Control {
             book: Book::default(),
             next_id: 0,
             calls: JoinSet::new(),
-            silence: SILENCE_MIN,
+            silence: SILENCE.0,
             status: ControlStatus::default(),
         }
     }
@@ -161,7 +160,7 @@ impl Control {
     fn step(&mut self, listed: Result<Vec<Instance>, ProviderError>) -> Rest {
         match listed {
             Ok(instances) => {
-                self.silence = SILENCE_MIN;
+                self.silence = SILENCE.0;
                 self.status.listed(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
@@ -220,7 +219,7 @@ impl Control {
             self.record(&decision);
         }
         let longest = self.silence;
-        self.silence = (self.silence * 2).min(SILENCE_MAX);
+        self.silence = (self.silence * 2).min(SILENCE.1);
         Rest { longest, pressed: false, changed: true }
     }
 

@@ -19,6 +19,8 @@ use tidegate_shared::offer::Offer;
 
 use super::{Instance, InstanceState, Provider, ProviderError};
 
+/// How often what is there is looked at where nothing tells of a change.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How long anything may take before the suite gives up; no measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -209,7 +211,8 @@ async fn survives_starts_that_are_cut_off(rig: &mut impl Rig) {
             if up(&list, ids.len()) && rig.there("cut").await == ids {
                 return ids;
             }
-            provider.changed().await;
+            // What is there has no event of its own: a start that was cut off may end after the last change of the list.
+            let _ = tokio::time::timeout(LOOK_AGAIN, provider.changed()).await;
         }
     };
     let ids = tokio::time::timeout(PATIENCE, settled).await;

@@ -204,11 +204,12 @@ async fn survives_starts_that_are_cut_off(rig: &mut impl Rig) {
         }
     }
     let provider = rig.open("cut", Engine::Serves).await;
+    let mut seen = (Vec::new(), Vec::new());
     let settled = async {
         loop {
-            let list = provider.list().await.unwrap();
-            let ids: Vec<ReplicaId> = list.iter().map(|one| one.id).collect();
-            if up(&list, ids.len()) && rig.there("cut").await == ids {
+            seen = (provider.list().await.unwrap(), rig.there("cut").await);
+            let ids: Vec<ReplicaId> = seen.0.iter().map(|one| one.id).collect();
+            if up(&seen.0, ids.len()) && seen.1 == ids {
                 return ids;
             }
             // What is there has no event of its own: a start that was cut off may end after the last change of the list.
@@ -216,7 +217,8 @@ async fn survives_starts_that_are_cut_off(rig: &mut impl Rig) {
         }
     };
     let ids = tokio::time::timeout(PATIENCE, settled).await;
-    for id in ids.unwrap_or_else(|_| panic!("the list and what is there never agree")) {
+    let ids = ids.unwrap_or_else(|_| panic!("the list and what is there never agree: {seen:?}"));
+    for id in ids {
         provider.stop(id).await.unwrap();
     }
 }

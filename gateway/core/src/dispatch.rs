@@ -209,7 +209,7 @@ impl Dispatcher {
 
     /// It answered.
     pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
-        self.replicas.account(now, id, |replica| replica.ledger.report(report));
+        self.replicas.account(now, id, |replica| replica.ledger.report(now, report));
         self.pump(now);
     }
 

@@ -120,6 +120,8 @@ pub(super) struct Replicas {
     open_load: u128,
     /// Placements of late, of all open ones together.
     placed: u64,
+    /// Another number whenever one came or went.
+    version: u64,
     /// Sizes are those that the engines tell, in tokens; else those declared.
     by_tokens: bool,
 }
@@ -140,6 +142,7 @@ impl Replicas {
             open_weight: 0,
             open_load: 0,
             placed: 0,
+            version: 0,
             by_tokens: false,
         }
     }
@@ -153,6 +156,7 @@ impl Replicas {
     pub(super) fn insert(&mut self, now: Instant, replica: Replica) {
         if let Err(at) = self.position(replica.id) {
             self.list.insert(at, replica);
+            self.version += 1;
             self.reorder(now);
         }
     }
@@ -188,6 +192,7 @@ impl Replicas {
     pub(super) fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
+        self.version += 1;
         if let Some(rank) = &gone.rank {
             self.ranked.remove(rank);
         }
@@ -227,7 +232,7 @@ impl Replicas {
 
     /// Those that a policy may pick from, by their place in the list.
     pub(super) fn members(&self) -> Members<'_> {
-        Members { count: self.list.len(), at: self }
+        Members { count: self.list.len(), at: self, version: self.version }
     }
 
     /// Whether a replica has a free place and is under its load limit in requests (R4).

@@ -164,10 +164,7 @@ impl Control {
                 self.status.listed(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
-                    match &change {
-                        Change::Gone { why } => self.log.lost(id, why),
-                        change => self.log.announced(id, change),
-                    }
+                    self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
                 self.evaluate()

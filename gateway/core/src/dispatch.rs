@@ -104,6 +104,8 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// No start is tried before.
+    starts_from: Instant,
     /// Requests sent to replicas so far.
     sent: u64,
     judge: Judge,
@@ -133,6 +135,7 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            starts_from: Instant::ZERO,
             sent: 0,
             judge: Judge::default(),
             budget: Budget::default(),

@@ -195,6 +195,11 @@ impl Pool {
         });
     }
 
+    /// No start is tried before `until` (C1).
+    pub fn hold_starts(&self, until: Instant) {
+        self.state.lock().dispatcher.hold_starts(until);
+    }
+
     /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the
     /// coming report (R8). Gives the moment, for [`EngineReport::asked`].
     pub fn ask(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Instant {

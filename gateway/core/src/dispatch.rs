@@ -23,9 +23,11 @@ mod place;
 mod replicas;
 mod settle;
 mod tell;
+mod unfit;
 mod verdict;
 mod wait;
 
+pub use unfit::Unfit;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;

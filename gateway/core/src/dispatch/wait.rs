@@ -23,6 +23,12 @@ impl Dispatcher {
         if self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::NoReplica);
         }
+        if self.replicas.ready() == 0
+            && let Some((since, reason)) = self.nobody_fits()
+            && since + self.limits.headroom <= now
+        {
+            return Some(reason);
+        }
         let room = self.queue.yielding_to(facts.priority);
         if self.queue.len() - room.requests >= self.limits.queue_requests {
             return Some(Refusal::QueueFull);
@@ -152,6 +158,10 @@ impl Dispatcher {
         let cold = since.max(self.cold_since);
         if self.replicas.ready() > 0 {
             (since.max(self.warm_since) + self.limits.headroom, Refusal::WaitedTooLong)
+        } else if let Some((unfit_since, reason)) = self.nobody_fits() {
+            // One moment for all: who comes later knows it at once, and nobody waits longer than he would have.
+            let own = if self.startable { self.limits.cold_start } else { self.limits.headroom };
+            ((unfit_since + self.limits.headroom).min(cold + own), reason)
         } else if !self.startable {
             (cold + self.limits.headroom, Refusal::NoReplica)
         } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {

@@ -31,13 +31,16 @@ fn sign() -> impl Strategy<Value = Sign> {
     ]
 }
 
-const CHANGES: [Change; 10] = [
+const CHANGES: [Change; 13] = [
     Change::Ordered(Capacity::ONE),
     Change::Starting(Capacity::ONE),
     Change::Ready,
     Change::Draining,
     Change::Undrain,
     Change::Failed,
+    Change::Looked(Some(Unfit::OtherModel)),
+    Change::Looked(Some(Unfit::Unreachable)),
+    Change::Looked(None),
     Change::Suspect,
     Change::Refused,
     Change::StartFailed,

@@ -24,9 +24,11 @@ mod place;
 mod replicas;
 mod settle;
 mod tell;
+mod unfit;
 mod verdict;
 mod wait;
 
+pub use unfit::Unfit;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
@@ -107,6 +109,8 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// No start is tried before.
+    starts_from: Instant,
     /// Requests sent to replicas so far.
     sent: u64,
     judge: Judge,
@@ -137,6 +141,7 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            starts_from: Instant::ZERO,
             sent: 0,
             judge: Judge::default(),
             budget: Budget::default(),

@@ -10,6 +10,7 @@ mod judge;
 mod load;
 mod overload;
 mod priority;
+mod unfit;
 mod walk;
 
 use tidegate_shared::replica::Capacity;

@@ -45,6 +45,9 @@ use crate::upstream::Upstream;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: u32 = 1024;
+/// Largest head over HTTP/2, in bytes as HTTP/2 counts them. Those over the limit of all heads and under this one are
+/// answered with the reason.
+const HEADERS: u32 = 128 << 10;
 /// Bytes that a client may send ahead on one HTTP/2 stream and on one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// How long a full table of file descriptors is waited out before the next accept.
@@ -280,6 +283,7 @@ async fn serve_http2(core: Rc<Core>, stream: client::Reread, client: IpAddr, wat
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADERS)
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
         .keep_alive_interval(Duration::from_secs(30))

@@ -148,6 +148,15 @@ impl Kept {
         Self { state, every, clock, timer, due: false }
     }
 
+    /// The client takes it too slowly. Whether this is new.
+    pub(super) fn give_up(&mut self) -> bool {
+        match &mut self.state {
+            State::Stream(body, _) => body.give_up(),
+            State::Waiting(_) | State::Whole(..) => true,
+            State::Over => false,
+        }
+    }
+
     /// The silence begins anew.
     fn rest(&mut self) {
         let end = self.clock.timer(self.clock.now() + self.every);
@@ -197,9 +206,11 @@ impl Body for Kept {
                         this.rest();
                         return Poll::Ready(Some(Ok(frame)));
                     }
-                    Poll::Ready(end) => {
+                    // It stays until all was taken.
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Ready(cut) => {
                         this.state = State::Over;
-                        return Poll::Ready(end);
+                        return Poll::Ready(cut);
                     }
                     Poll::Pending => return this.silent(cx),
                 },
@@ -223,7 +234,11 @@ impl Body for Kept {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Over)
+        match &self.state {
+            State::Over => true,
+            State::Stream(body, _) => body.is_end_stream(),
+            State::Waiting(_) | State::Whole(..) => false,
+        }
     }
 }
 

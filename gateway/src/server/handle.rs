@@ -102,11 +102,11 @@ where
 }
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
-pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response<ResponseBody> {
+pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response<ResponseBody> {
     let id = core.ids.of(&HeaderMap::new());
     let method = Method::from_bytes(b"-").unwrap_or_default();
     let record = Record::new(&core.gateway.sink, Some(client), &method, "", &id);
-    respond::error(record, &ApiError::bad_head(bad))
+    respond::error(record, error)
 }
 
 /// Answers a request.

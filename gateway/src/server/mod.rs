@@ -38,6 +38,7 @@ use crate::deployment::Directory;
 use crate::http1::fill::poll_fill;
 use crate::layer::read::Budget;
 use crate::layer::relay::Relays;
+use crate::telemetry::meter::{self, GaveUp};
 use crate::telemetry::record::Sink;
 use crate::upstream::Upstream;
 
@@ -234,6 +235,7 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
         Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
+        Opening::Slow(link) => http1::too_slow(&core, link, client.ip()).await,
         Opening::Silent => {}
     }
 }
@@ -242,6 +244,8 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
 enum Opening {
     Http1(Link),
     Http2(client::Reread),
+    /// The first of them came, and no more in time.
+    Slow(Link),
     /// They do not come, or nothing has come when the gateway stops.
     Silent,
 }
@@ -274,7 +278,12 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
     match tokio::time::timeout(limit, known).await {
         Ok(Some(true)) => Opening::Http2(client::Reread::new(ahead, stream)),
         Ok(Some(false)) => Opening::Http1(Link::new(stream, ahead)),
-        Ok(None) | Err(_) => Opening::Silent,
+        Ok(None) => Opening::Silent,
+        Err(_) if ahead.is_empty() => {
+            meter::gave_up(GaveUp::Idle);
+            Opening::Silent
+        }
+        Err(_) => Opening::Slow(Link::new(stream, ahead)),
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Link {
     /// The client was too slow: nothing is waited for any more.
     given_up: bool,
     /// Wakes in time for the limit on silence, or earlier.
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 /// What reading for a request came to.
@@ -94,17 +94,19 @@ impl Link {
 
     /// Whether the moment `by` has passed; else the task is woken when it has.
     pub(super) fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(clock.timer(by))));
-        // It may be left from a longer limit.
-        let due = clock.timer(by);
-        if alarm.deadline() > due {
-            alarm.as_mut().reset(due);
+        let (rings, alarm) =
+            self.alarm.get_or_insert_with(|| (by, Box::pin(tokio::time::sleep_until(clock.timer(by)))));
+        // It may be left from a limit that was further away.
+        if *rings > by {
+            alarm.as_mut().reset(clock.timer(by));
+            *rings = by;
         }
         while alarm.as_mut().poll(cx).is_ready() {
             if by <= clock.now() {
                 return true;
             }
             alarm.as_mut().reset(clock.timer(by));
+            *rings = by;
         }
         false
     }

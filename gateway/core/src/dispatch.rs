@@ -153,10 +153,12 @@ impl Dispatcher {
         }
     }
 
-    /// The same with this policy; `seed` (0 unless said) begins its random numbers, if it takes any. It is the driver that
-    /// knows a seed: gateways side by side must not draw alike, and a replay must.
+    /// The same, still empty, with this policy; `seed` (0 unless said) begins its random numbers, if it takes any, and is
+    /// the secret of the tables. It is the driver that knows a seed: gateways side by side must not draw alike, clients
+    /// must not know it, and a replay must repeat it.
     pub fn with_policy(self, name: PolicyName, seed: u64) -> Self {
-        Self { policy: policy(name, seed), ..self }
+        let (conversations, prefixes) = (self.conversations.keyed(seed), self.prefixes.keyed(seed));
+        Self { policy: policy(name, seed), conversations, prefixes, ..self }
     }
 
     /// A request arrived.

@@ -107,6 +107,10 @@ pub enum Standing {
     Suspect,
     /// Nothing listens there.
     Refused,
+    /// Its engine lists other models than the deployment's (C-028).
+    OtherModel,
+    /// Its probe cannot connect to it.
+    Unreachable,
     /// Its phase is not ready.
     NotReady,
 }
@@ -126,6 +130,8 @@ impl Standing {
             Self::Ejected => "ejected",
             Self::Suspect => "suspect",
             Self::Refused => "refused",
+            Self::OtherModel => "other_model",
+            Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",
         }
     }

@@ -24,9 +24,11 @@ mod place;
 mod replicas;
 mod settle;
 mod tell;
+mod unfit;
 mod verdict;
 mod wait;
 
+pub use unfit::Unfit;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
@@ -107,6 +109,8 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// No start is tried before.
+    starts_from: Instant,
     /// Requests sent to replicas so far.
     sent: u64,
     judge: Judge,
@@ -137,6 +141,7 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            starts_from: Instant::ZERO,
             sent: 0,
             judge: Judge::default(),
             budget: Budget::default(),
@@ -148,10 +153,12 @@ impl Dispatcher {
         }
     }
 
-    /// The same with this policy; `seed` (0 unless said) begins its random numbers, if it takes any. It is the driver that
-    /// knows a seed: gateways side by side must not draw alike, and a replay must.
+    /// The same, still empty, with this policy; `seed` (0 unless said) begins its random numbers, if it takes any, and is
+    /// the secret of the tables. It is the driver that knows a seed: gateways side by side must not draw alike, clients
+    /// must not know it, and a replay must repeat it.
     pub fn with_policy(self, name: PolicyName, seed: u64) -> Self {
-        Self { policy: policy(name, seed), ..self }
+        let (conversations, prefixes) = (self.conversations.keyed(seed), self.prefixes.keyed(seed));
+        Self { policy: policy(name, seed), conversations, prefixes, ..self }
     }
 
     /// A request arrived.

@@ -15,7 +15,7 @@ use tidegate_shared::time::Instant;
 
 use super::place::{Ask, gathers};
 use super::replicas::Replica;
-use super::{Choice, Decision, Dispatcher, Entry};
+use super::{Choice, Decision, Dispatcher, Entry, Unfit};
 
 impl Dispatcher {
     /// What [`Dispatcher::arrive`] would say to this request at `now`, and why. Costs a step for each replica.
@@ -117,6 +117,10 @@ impl Dispatcher {
         let bounds = self.bounds();
         if !replica.is_open() {
             return match replica.phase {
+                _ if let Some((why, _)) = replica.unfit => match why {
+                    Unfit::OtherModel => Standing::OtherModel,
+                    Unfit::Unreachable => Standing::Unreachable,
+                },
                 Phase::Ready if replica.refused => Standing::Refused,
                 Phase::Ready if replica.suspect => Standing::Suspect,
                 Phase::Ready => Standing::Ejected,

@@ -11,6 +11,7 @@ mod judge;
 mod load;
 mod overload;
 mod priority;
+mod unfit;
 mod walk;
 
 use tidegate_shared::replica::Capacity;

@@ -42,13 +42,16 @@ fn text() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(400u64), 2 => 400u64..8_000, 1 => 8_000u64..40_000]
 }
 
-const CHANGES: [Change; 10] = [
+const CHANGES: [Change; 13] = [
     Change::Ordered(Capacity::ONE),
     Change::Starting(Capacity::ONE),
     Change::Ready,
     Change::Draining,
     Change::Undrain,
     Change::Failed,
+    Change::Looked(Some(Unfit::OtherModel)),
+    Change::Looked(Some(Unfit::Unreachable)),
+    Change::Looked(None),
     Change::Suspect,
     Change::Refused,
     Change::StartFailed,

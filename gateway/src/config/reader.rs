@@ -10,7 +10,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use tidegate_shared::problem::Problem;
 
-use super::nearest::nearest;
+use super::nearest::meant;
 use super::value::Parsed;
 
 /// Longest piece of a value that a fault repeats, in characters.
@@ -255,9 +255,12 @@ impl<'f, 'i> Table<'f, 'i> {
         for name in unknown.filter(|name| !self.asked.contains(&name.get_ref().as_ref())) {
             let path = join(&self.place.path, &quoted(name.get_ref()));
             let place = self.faults.place(path, name).without_value();
-            let rule = match nearest(name.get_ref(), &self.asked) {
-                Some(meant) => format!("is not a setting; did you mean {meant}?"),
-                None => format!("is not a setting; there are {}", self.asked.join(", ")),
+            let rule = match meant(name.get_ref(), &self.asked).as_slice() {
+                [] => format!("is not a setting; there are {}", self.asked.join(", ")),
+                [one] => format!("is not a setting; did you mean {one}?"),
+                [others @ .., last] => {
+                    format!("is not a setting; did you mean {} or {last}?", others.join(", "))
+                }
             };
             self.faults.add(&place, rule);
         }

@@ -172,7 +172,7 @@ impl<'f, 'i> Table<'f, 'i> {
         let path = join(&self.place.path, key);
         let place = self.faults.place(path.clone(), found);
         let Some(array) = found.get_ref().as_array() else {
-            self.faults.add(&place.without_value(), "must be a list in brackets");
+            self.faults.add(&place.without_value(), "must be a list in brackets, such as [\"one\", \"two\"]");
             return None;
         };
         let elements = array.iter().enumerate();
@@ -298,6 +298,11 @@ impl<'f, 'i> Table<'f, 'i> {
     fn inner(&self, path: String, line: usize, found: &'f Spanned<DeValue<'i>>) -> Option<Table<'f, 'i>> {
         let place = Place { path, value: String::new(), line };
         let DeValue::Table(entries) = found.get_ref() else {
+            // A number is no secret; a text may be.
+            let written = self.faults.place(place.path.clone(), found);
+            let number =
+                matches!(found.get_ref(), DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_));
+            let place = if number { written } else { place };
             self.faults.add(&place, format!("must be a table, under [{}] or in braces", dotted(&place.path)));
             return None;
         };

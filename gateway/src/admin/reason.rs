@@ -107,6 +107,7 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
         Standing::WarmingUp => "warming up: it joined a busy fleet and has had its part for now",
         Standing::Busy => "busy: it said so a moment ago",
         Standing::NoRoom => "too full for its tokens",
+        Standing::Claimed => "waited for: somebody came before who needs the room there",
         Standing::Full => "full",
         Standing::OnTrial => "on trial: one request shows whether it is well",
         Standing::Ejected => "taken out because of how it answered",

@@ -168,6 +168,7 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
         (
             Standing::OverLimit
             | Standing::NoRoom
+            | Standing::Claimed
             | Standing::Full
             | Standing::Busy
             | Standing::OnTrial

@@ -155,7 +155,7 @@ impl Attempt<'_> {
                 return Next::Refuse(NO_SOCKET);
             }
             UpstreamError::Connect { .. } => (Fault::Connect, Failure::Connect),
-            UpstreamError::Broken { .. } => (Fault::Broken, Failure::Broken),
+            UpstreamError::Broken { .. } | UpstreamError::Head(_) => (Fault::Broken, Failure::Broken),
             UpstreamError::Silent(_) => (Fault::Silent, Failure::Broken),
         };
         held.blame(fault, &error.to_string());
@@ -200,6 +200,9 @@ fn verdict(error: &UpstreamError) -> Option<ApiError> {
             let text = format!("the replica sent no answer within {} s", limit.as_secs());
             Some(ApiError::replica_timeout(text))
         }
+        UpstreamError::Head(bad) => Some(ApiError::bad_replica(format!(
+            "the replica broke the protocol in the head of its answer: {bad}"
+        ))),
         UpstreamError::Broken { begun: true, .. } => {
             Some(ApiError::bad_replica("the replica broke the protocol, or off, in the head of its answer"))
         }

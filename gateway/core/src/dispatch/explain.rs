@@ -23,7 +23,8 @@ impl Dispatcher {
         let coming = self.promises.foresee(now, facts.fingerprint, facts.priority, facts.retry);
         let entry = Entry::new(now, facts, coming.kept, coming.expected);
         let decision = self.decide(now, facts, &[], entry, self.policy.twin().as_mut());
-        let ask = self.ask_for(now, facts, &[]);
+        let stands = self.queue.place(facts.priority, entry.kept.arrived);
+        let ask = self.ask_for(now, facts, &[], stands);
         let found = self.find(now, facts);
         let home = found.and_then(|(_, found)| self.replicas.get(found.home));
         // As `choose` has it: a home that takes requests, and is not simply taken.
@@ -130,6 +131,8 @@ impl Dispatcher {
             Standing::OnTrial
         } else if !bounds.has_place(replica) {
             Standing::Full
+        } else if ask.is_claimed(replica.id) {
+            Standing::Claimed
         } else if !bounds.fits(replica, ask) {
             Standing::NoRoom
         } else if replica.health.is_full(ask.now) {

@@ -251,7 +251,15 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         Refusal::StartFailed => {
             format!("model `{name}` cannot be started; its operator can see why in the status")
         }
-        Refusal::NoReplica => format!("no replica of model `{name}` answers"),
+        Refusal::OtherModel => format!(
+            "no replica serves model `{name}`: the engines that run for it list other models; its operator can see which \
+             in the status"
+        ),
+        Refusal::Unreachable => format!(
+            "no replica of model `{name}` can be reached: connections to all of them fail; its operator can see why in \
+             the status"
+        ),
+        Refusal::NoReplica => format!("no replica of model `{name}` is ready"),
         Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
     let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());

@@ -15,7 +15,7 @@ const CONVERSATIONS: usize = 1000;
 const TURNS: usize = 5;
 const REPLICAS: usize = 4;
 /// Requests that a replica takes at a time from one gateway.
-const LIMIT: i64 = 16;
+const LIMIT: u32 = 16;
 
 /// All turns of a conversation, each over a gateway that is drawn. Every second one has a name; the others are known by
 /// what was said.
@@ -27,7 +27,7 @@ async fn converse(crowds: [Crowd; 2], index: usize) -> Vec<Way> {
         messages.push(json!({"role": "user", "content": format!("question {turn}")}));
         let name = index.to_string();
         let headers = [("x-conversation-id", name.as_str())];
-        let headers = if index % 2 == 0 { &headers[..] } else { &[] };
+        let headers = if index.is_multiple_of(2) { &headers[..] } else { &[] };
         let answer = crowds[drawn.below(2)].post(CHAT, headers, &of_messages(&messages, 16)).await;
         ways.push(Way::of(&answer));
         let said = answer.json().pointer("/choices/0/message").cloned().expect("an answer");

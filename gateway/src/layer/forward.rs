@@ -320,7 +320,7 @@ fn answered_for(held: &Held, mut response: Response<ResponseBody>) -> Response<R
 }
 
 /// Whether an answer is an event stream that can be read here.
-pub(super) fn is_event_stream(response: &Response<ResponseBody>) -> bool {
+pub(super) fn is_event_stream<B>(response: &Response<B>) -> bool {
     response.status() == StatusCode::OK && kind(response.headers()) == Kind::Events
 }
 

@@ -1,18 +1,15 @@
 //! Clients that leave at every moment, many at a time (Q5, H7): whatever they had, in the gateway and in the engines,
 //! is given back at once, and what comes after is served as on the first day.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use hyper::Request;
-use hyper::body::{Body, Frame};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_shared::names::metric;
 use tidegate_tests::client::{Raw, post};
 use tidegate_tests::deadline::{eventually, within};
+use tidegate_tests::partly::Partly;
 use tidegate_tests::wire::Framing;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -113,35 +110,14 @@ async fn cut_h1(address: std::net::SocketAddr, plan: Plan) {
     }
 }
 
-/// A body that ends as announced, or never.
-struct Partly {
-    data: Option<Bytes>,
-    whole: bool,
-}
-
-impl Body for Partly {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match self.data.take() {
-            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
-            None if self.whole => Poll::Ready(None),
-            None => Poll::Pending,
-        }
-    }
-}
-
 /// One request over a shared connection: it leaves by a reset of its stream.
 async fn cut_h2(mut sender: SendRequest<Partly>, address: std::net::SocketAddr, plan: Plan) {
     let (data, whole) = match plan.moment {
         Moment::Head(percent) | Moment::Body(percent) => (share(&plan.body, percent), false),
         _ => (plan.body.as_str(), true),
     };
-    let body = Partly { data: Some(data.to_owned().into()), whole };
+    let data = [data.to_owned().into()];
+    let body = if whole { Partly::whole(data) } else { Partly::endless(data) };
     let request = Request::post(format!("http://{address}{CHAT}")).body(body).expect("a request");
     if within("a stream is free", sender.ready()).await.is_err() {
         return;

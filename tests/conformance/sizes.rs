@@ -1,10 +1,12 @@
 //! How large a body may be and what happens when it is too large, or is cut (H4, C-022, C-111, C-136).
 
+use bytes::Bytes;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::{Raw, post};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat};
+use tidegate_tests::partly::Partly;
 use tidegate_tests::stub::Stub;
 use tidegate_tests::wire::Head;
 
@@ -58,6 +60,54 @@ async fn h4_c_022_an_announced_65_mib_is_refused_before_it_is_sent() {
     assert!(line.await.contains("413"));
     gateway.assert_idle().await;
     assert_eq!(stub.count(), 0);
+}
+
+/// Waits for the line of the access log with that id, which must say 413.
+async fn assert_logged(gateway: &Gateway, id: &str) {
+    let status = gateway.access_line("its line", |line| {
+        (line["request_id"] == id).then(|| line["status"].as_u64().unwrap_or_default())
+    });
+    assert_eq!(status.await, 413, "{id}");
+}
+
+#[tokio::test]
+async fn h4_c_022_a_body_that_is_too_large_is_told_logged_and_counted_however_it_is_sent() {
+    let stub = Stub::start().await;
+    let config = Config::of(Deployment::chat([&stub])).set("limits.body", "1MiB");
+    let gateway = Gateway::start(config).await;
+    let mut refused = 0.0;
+    // Under the windows of HTTP/2, and far beyond them.
+    for size in [MIB + 1, 12 * MIB] {
+        let (body, length) = (Bytes::from(sized(size)), size.to_string());
+        let pieces = || (0..size).step_by(1 << 16).map(|at| body.slice(at..size.min(at + (1 << 16))));
+        for path in [CHAT, "/v1/completions", "/v1/embeddings"] {
+            for (client, version) in [(gateway.client(), 1), (gateway.h2(), 2)] {
+                for announced in [true, false] {
+                    let id = format!("{size} {path} {version} {announced}");
+                    let headers = [("x-request-id", id.as_str()), ("content-length", length.as_str())];
+                    let headers = &headers[..1 + usize::from(announced)];
+                    let answer = client.upload(path, headers, Partly::whole(pieces())).await;
+                    let answer = answer.unwrap_or_else(|error| panic!("{id}: {error:?}")).whole().await;
+                    assert_eq!((answer.status, answer.header("content-type")), (413, "application/json"));
+                    let error = assert_error_shape(&answer.body);
+                    assert!(
+                        error["message"].as_str().is_some_and(|text| text.contains("1048576")),
+                        "{error}"
+                    );
+                    assert_logged(&gateway, &id).await;
+                    refused += 1.0;
+                }
+            }
+        }
+    }
+    gateway.until_metric(metric::REQUESTS, &[("status", "413")], refused).await;
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    gateway.assert_idle().await;
+    assert_eq!(
+        stub.see(|log| (log.work.len(), log.incomplete.len())),
+        (0, 0),
+        "the replica saw nothing of it"
+    );
 }
 
 #[tokio::test]
@@ -125,13 +175,45 @@ async fn c_136_a_cut_upload_is_never_forwarded() {
         let mut listening = Raw::connect(gateway.address).await;
         listening.send(&upload).await;
         listening.finish().await;
-        let status = listening.head().await.map(|head| head.status());
-        assert!(status.is_none_or(|status| status == 400), "{status:?}");
+        let head = listening.head().await.expect("an answer: it still listens");
+        assert_eq!(head.status(), 400);
+        assert_error_shape(&listening.body(&head).await.0);
     }
+    assert_only_the_next(&gateway, &stub).await;
+}
+
+#[tokio::test]
+async fn c_136_an_upload_that_is_cut_over_http_2_is_never_forwarded() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let half = Bytes::from(sized(500_000));
+    let pieces = || [half.slice(..250_000), half.slice(250_000..)];
+    for headers in [&[("content-length", "1000000")][..], &[]] {
+        // The stream is reset when half of it is here.
+        let client = gateway.h2();
+        let headers_of_it = headers.to_vec();
+        let body = Partly::endless(pieces());
+        let leaving = tokio::spawn(async move { client.upload(CHAT, &headers_of_it, body).await.map(drop) });
+        gateway.until_metric(metric::BUFFERED_BYTES, &[], 500_000.0).await;
+        leaving.abort();
+        gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    }
+    // It ends before the length that it has told: HTTP/2 calls that malformed, and nothing is expected of the answer.
+    let short = gateway.h2().upload(CHAT, &[("content-length", "1000000")], Partly::whole(pieces())).await;
+    let status = short.ok().map(|answer| answer.status);
+    assert!(status.is_none_or(|status| status == 400), "{status:?}");
+    gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    assert_only_the_next(&gateway, &stub).await;
+}
+
+/// A whole request arrives at the replica, and nothing that was cut before it.
+async fn assert_only_the_next(gateway: &Gateway, stub: &Stub) {
     // What was cut can only arrive before this one.
     assert_eq!(gateway.client().post(CHAT, &chat("chat", "whole")).await.status, 200);
     gateway.assert_idle().await;
     gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
     assert_eq!(stub.count(), 1, "only the whole request");
+    assert!(stub.see(|log| log.incomplete.is_empty()), "and no part of another");
+    assert_eq!(gateway.metrics().await.total(metric::ROUTES, &[]), 1.0);
     assert_eq!(stub.request(0).await.json(), chat("chat", "whole"));
 }

@@ -3,12 +3,13 @@
 //!
 //! Each request of the well-behaved client has a connection of its own, so that no test depends on another's.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::{HeaderMap, Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::deadline::within;
+use crate::partly::Partly;
 use crate::wire::{Framing, Head, Wire, find};
 
 /// The version that a [`Client`] speaks.
@@ -86,25 +88,46 @@ impl Client {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Stream {
-        let authority = self.server;
+        let body = body.into();
+        let of_no_type = !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let json = [("content-type", "application/json")];
+        let typed = &json[..usize::from(of_no_type && !body.is_empty())];
+        let request = self.request(method, path, &[typed, headers].concat(), Full::new(body));
+        Stream::from(within("an answer", self.exchange(request)).await.expect("an answer"))
+    }
+
+    /// Posts a body of JSON piece by piece and returns as soon as the head of the answer is there. Where no header tells
+    /// its length, it goes out in chunks over HTTP/1.1 and without a length over HTTP/2.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn upload(
+        self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Partly,
+    ) -> Result<Stream, hyper::Error> {
+        let headers = [&[("content-type", "application/json")], headers].concat();
+        let request = self.request(Method::POST, path, &headers, body);
+        within("an answer, or its end", self.exchange(request)).await.map(Stream::from)
+    }
+
+    fn request<B>(self, method: Method, path: &str, headers: &[(&str, &str)], body: B) -> Request<B> {
         let mut request = Request::builder().method(method);
         request = match self.version {
-            Version::H1 => request.uri(path).header("host", authority.to_string()),
-            Version::H2 => request.uri(format!("http://{authority}{path}")),
+            Version::H1 => request.uri(path).header("host", self.server.to_string()),
+            Version::H2 => request.uri(format!("http://{}{path}", self.server)),
         };
-        let body = body.into();
-        if !body.is_empty() && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
-            request = request.header("content-type", "application/json");
-        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(body)).expect("a request");
-        let response = within("an answer", self.exchange(request)).await;
-        Stream::from(response)
+        request.body(body).expect("a request")
     }
 
-    async fn exchange(self, request: Request<Full<Bytes>>) -> Response<Incoming> {
+    async fn exchange<B>(self, request: Request<B>) -> Result<Response<Incoming>, hyper::Error>
+    where
+        B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
+    {
         let stream = TcpStream::connect(self.server).await.expect("connect");
         stream.set_nodelay(true).expect("no delay");
         let io = TokioIo::new(stream);
@@ -112,13 +135,13 @@ impl Client {
             Version::H1 => {
                 let (mut sender, connection) = http1::handshake(io).await.expect("handshake");
                 tokio::spawn(async move { drop(connection.await) });
-                sender.send_request(request).await.expect("an answer")
+                sender.send_request(request).await
             }
             Version::H2 => {
                 let (mut sender, connection) =
                     http2::handshake(TokioExecutor::new(), io).await.expect("handshake");
                 tokio::spawn(async move { drop(connection.await) });
-                sender.send_request(request).await.expect("an answer")
+                sender.send_request(request).await
             }
         }
     }
@@ -185,11 +208,22 @@ impl Stream {
         }
     }
 
-    /// Reads on until the transfer is cut, which must come before its proper end.
-    pub async fn cut(mut self) {
-        while let Ok(more) = self.bytes().await {
-            assert!(more.is_some(), "the answer ended properly");
+    /// Reads on until there are as many bytes as in `wanted`, which they must be.
+    pub async fn begins(&mut self, wanted: &str) {
+        while self.ahead.len() < wanted.len() {
+            let more = self.bytes().await.expect("the answer goes on").expect("more of the answer");
+            self.ahead.extend_from_slice(&more);
         }
+        assert_eq!(String::from_utf8_lossy(&self.ahead), wanted);
+    }
+
+    /// Reads on until the transfer is cut, which must come before its proper end. Gives the bytes before that.
+    pub async fn cut(mut self) -> Bytes {
+        while let Ok(more) = self.bytes().await {
+            let more = more.expect("a cut, and no proper end");
+            self.ahead.extend_from_slice(&more);
+        }
+        self.ahead.freeze()
     }
 
     /// Reads on until it ends, however it does.

@@ -24,6 +24,7 @@ pub mod leftovers;
 pub mod metrics;
 pub mod model;
 pub mod openai;
+pub mod partly;
 pub mod script;
 pub mod sdk;
 pub mod secure;

@@ -181,14 +181,20 @@ async fn h3_answer_comes_back_byte_for_byte() {
 async fn c_142_query_string_forwarded_byte_for_byte() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
-    let body = chat("chat", "hi").to_string();
-    for (index, query) in
-        ["?a=1&a=2&b=%2F+x&c=", "?", "?api-version=2026-01-01&x=%zz;'"].into_iter().enumerate()
-    {
-        let target = format!("{CHAT}{query}");
-        let mut raw = Raw::posted(gateway.address, &target, &body).await;
-        assert_eq!(raw.head().await.map(|head| head.status()), Some(200), "{target}");
-        assert_eq!(stub.request(index).await.head.target(), target);
+    let body = json!({"model": "chat", "input": "x", "prompt": "x"}).to_string();
+    let queries =
+        ["?a=1&a=2&b=%2F+x&c=", "?", "?api-version=2026-01-01&x=%zz;'", "?a?b=/../%2e%2E//&&=&%C3%a9=[1]"];
+    for path in [CHAT, "/v1/completions", "/v1/embeddings"] {
+        for query in queries {
+            let target = format!("{path}{query}");
+            let mut raw = Raw::posted(gateway.address, &target, &body).await;
+            assert_eq!(raw.head().await.map(|head| head.status()), Some(200), "{target}");
+            let answer = gateway.h2().send(Method::POST, &target, &[], body.clone()).await;
+            assert_eq!(answer.status, 200, "{target} over HTTP/2");
+            for index in [stub.count() - 2, stub.count() - 1] {
+                assert_eq!(stub.request(index).await.head.target(), target);
+            }
+        }
     }
 }
 

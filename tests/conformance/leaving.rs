@@ -1,10 +1,11 @@
 //! Clients that leave (H7): before the headers and in the middle of a stream, by every way of leaving. The replica's
 //! connection is closed, the counts are zero, nothing is tried again. Leaving the queue is proven in `queue`.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::crowd::Crowd;
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, chat_stream, delta};
@@ -14,30 +15,52 @@ use tidegate_tests::wire::Framing;
 
 use crate::{CHAT, serve};
 
+/// How a client leaves that has sent its request and has no answer yet.
+#[derive(Clone, Copy, Debug)]
+enum Leaving {
+    Closes,
+    Resets,
+    /// Its stream of HTTP/2 is reset; another one stays on the connection.
+    CancelsStream,
+}
+
+/// Sends a request, waits until `sent` has seen it, and leaves.
+async fn leave(gateway: &Gateway, how: Leaving, path: &str, body: &Value, sent: impl Future<Output = ()>) {
+    if let Leaving::CancelsStream = how {
+        let crowd = Crowd::of(gateway.address, 1).await;
+        tokio::select! {
+            answer = crowd.post(path, &[], body) => panic!("{path}: {answer:?}"),
+            () = sent => {}
+        }
+        gateway.assert_idle().await;
+        assert_eq!(crowd.post(path, &[], &json!({"model": "nobody"})).await.status, 404, "it goes on");
+        return;
+    }
+    let raw = Raw::posted(gateway.address, path, &body.to_string()).await;
+    sent.await;
+    if let Leaving::Resets = how { raw.reset() } else { drop(raw) }
+}
+
 #[tokio::test]
 async fn h7_c_026_leaving_before_the_headers_closes_the_replicas_side() {
     let stubs = [Stub::with(|_| Script::new().stall()).await, Stub::with(|_| Script::new().stall()).await];
     let gateway = serve(&[&stubs[0], &stubs[1]]).await;
     let seen = || stubs.iter().map(Stub::count).sum::<usize>();
-    let mut left = 0_u32;
+    let mut left = 0;
     for path in [CHAT, "/v1/completions", "/v1/embeddings"] {
         for stream in [false, true] {
-            let body = json!({"model": "chat", "input": "x", "prompt": "x", "stream": stream}).to_string();
-            let raw = Raw::posted(gateway.address, path, &body).await;
-            left += 1;
-            // Counted by the gateway is not yet seen by the replica.
-            eventually("a replica has it", async || match seen() {
-                found if found == left as usize => Ok(()),
-                found => Err(format!("{found} of {left}")),
-            })
-            .await;
-            if stream {
-                raw.reset()
-            } else {
-                drop(raw)
+            for how in [Leaving::Closes, Leaving::Resets, Leaving::CancelsStream] {
+                let body = json!({"model": "chat", "input": "x", "prompt": "x", "stream": stream});
+                left += 1;
+                // Counted by the gateway is not yet seen by the replica.
+                let sent = eventually("a replica has it", async || match seen() {
+                    found if found == left => Ok(()),
+                    found => Err(format!("{found} of {left}")),
+                });
+                leave(&gateway, how, path, &body, sent).await;
+                gateway.assert_idle().await;
+                assert_eq!(seen(), left, "{path}, {how:?}: one attempt each");
             }
-            gateway.assert_idle().await;
-            assert_eq!(seen(), left as usize, "{path}: one attempt each");
         }
     }
     for stub in &stubs {
@@ -45,7 +68,7 @@ async fn h7_c_026_leaving_before_the_headers_closes_the_replicas_side() {
             assert_eq!(stub.ended(index).await, End::PeerLeft);
         }
     }
-    gateway.until_metric(metric::REQUESTS, &[("status", "499")], f64::from(left)).await;
+    gateway.until_metric(metric::REQUESTS, &[("status", "499")], left as f64).await;
     assert_eq!(gateway.metrics().await.total(metric::RETRIES, &[]), 0.0);
 }
 

@@ -72,7 +72,7 @@ async fn ask(client: Client, prompt: &str) -> u16 {
     if prompt == "leave" {
         stream.event().await;
     } else {
-        stream.to_the_end().await;
+        stream.end().await;
     }
     status
 }

@@ -14,7 +14,7 @@ use tidegate_tests::frames::{Act, Asked, Frames};
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, reply};
 use tidegate_tests::script::Script;
-use tidegate_tests::stub::Stub;
+use tidegate_tests::stub::{self, Stub};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -201,8 +201,19 @@ async fn a_full_connection_gets_a_sibling() {
 async fn c_115_http1_is_spoken_to_replicas_unless_told_otherwise() {
     let stub = Stub::start().await;
     let gateway = Gateway::start(Config::of(Deployment::chat([&stub]))).await;
+    // Whatever their clients speak: these speak HTTP/2.
     OneCore::of(&gateway).await.all_served(100).await;
-    assert_eq!(stub.count(), 100);
+    for index in 0..100 {
+        assert_eq!(gateway.client().post(CHAT, &chat("chat", &format!("h1 {index}"))).await.status, 200);
+    }
+    let start = |request: &stub::Request| request.head.start.clone();
+    let (work, probes): (Vec<String>, Vec<String>) = stub.see(|log| {
+        let work = log.work.iter().map(|exchange| start(&exchange.request));
+        (work.collect(), log.probes.iter().map(start).collect())
+    });
+    assert_eq!(work.len(), 200, "once each");
+    assert!(work.iter().chain(&probes).all(|start| start.ends_with(" HTTP/1.1")), "{work:?} {probes:?}");
+    assert_eq!(gateway.metrics().await.total(metric::UPSTREAM_ERRORS, &[]), 0.0);
 }
 
 #[tokio::test]

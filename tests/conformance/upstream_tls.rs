@@ -99,6 +99,22 @@ async fn h6_http2_is_negotiated_and_one_connection_of_a_core_serves_all() {
 }
 
 #[tokio::test]
+async fn c_142_a_query_reaches_a_replica_of_http2_as_it_came() {
+    let ca = Issuer::new("ca");
+    let replica = replica(ca.issue(LOOPBACK)).await;
+    let gateway = Gateway::start(Config::of(Files::new(&ca).deployment(&replica.url("127.0.0.1")))).await;
+    let targets = ["?a=1&a=2&b=%2F+x&c=", "?", "?x=%zz;'&y=/../"].map(|query| format!("{CHAT}{query}"));
+    for client in [gateway.client(), gateway.h2()] {
+        for target in &targets {
+            assert_eq!(client.post(target, &chat("chat", "hi")).await.status, 200, "{target}");
+        }
+    }
+    let seen = replica.seen();
+    assert!(seen.work.iter().all(|(_, version)| *version == Version::HTTP_2), "{:?}", seen.work);
+    assert_eq!(seen.targets, [&targets[..], &targets[..]].concat());
+}
+
+#[tokio::test]
 async fn h6_a_replica_without_http2_is_spoken_to_in_http1() {
     let ca = Issuer::new("ca");
     for speaks in [&["http/1.1"][..], &[]] {

@@ -226,9 +226,15 @@ impl Stream {
         self.ahead.freeze()
     }
 
-    /// Reads on until it ends, however it does.
-    pub async fn to_the_end(mut self) {
-        while let Ok(Some(_)) = self.bytes().await {}
+    /// Reads on until it ends, however it does; gives whether it ended properly.
+    pub async fn end(mut self) -> bool {
+        loop {
+            match self.bytes().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
     }
 
     /// The next event with its empty line; `None` at the proper end of the stream.

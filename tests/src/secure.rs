@@ -29,6 +29,8 @@ pub struct Seen {
     pub names: Vec<Option<String>>,
     /// Requests for work: the connection that carried it, counted from 0, and the version that was spoken.
     pub work: Vec<(usize, Version)>,
+    /// Paths and queries of these, as they were sent.
+    pub targets: Vec<String>,
 }
 
 /// How a [`Secure`] replica behaves.
@@ -135,7 +137,9 @@ async fn answer(
             json!({"error": {"message": format!("no {path} here")}})
         }
         _ => {
-            seen.lock().expect("log").work.push((connection, head.version));
+            let mut seen = seen.lock().expect("log");
+            seen.work.push((connection, head.version));
+            seen.targets.push(head.uri.path_and_query().map(ToString::to_string).unwrap_or_default());
             json!({"id": "c1", "object": "chat.completion", "echo": String::from_utf8_lossy(&body)})
         }
     };

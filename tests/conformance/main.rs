@@ -12,7 +12,11 @@ mod explain;
 #[cfg(test)]
 mod front;
 #[cfg(test)]
+mod goodbye;
+#[cfg(test)]
 mod growth;
+#[cfg(test)]
+mod half;
 #[cfg(test)]
 mod health;
 #[cfg(test)]
@@ -21,6 +25,8 @@ mod http;
 mod keepalive;
 #[cfg(test)]
 mod leaving;
+#[cfg(test)]
+mod lengths;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]

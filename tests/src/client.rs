@@ -322,6 +322,11 @@ impl Raw {
         within("the body of an answer", self.wire.body(head.framing(Framing::Close))).await
     }
 
+    /// All bytes up to the end of the connection, whatever they are.
+    pub async fn rest(&mut self) -> Bytes {
+        within("the end of the connection", self.wire.body(Framing::Close)).await.0
+    }
+
     /// Sends no more, and still listens.
     pub async fn finish(&mut self) {
         self.wire.finish().await.expect("half close");

@@ -44,6 +44,19 @@ impl Crowd {
 
     /// Posts JSON and returns as soon as the head of the answer is there.
     pub async fn stream(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Stream {
+        self.attempt(path, headers, body).await.expect("an answer")
+    }
+
+    /// The same for a server that may be about to leave.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn attempt(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<Stream, hyper::Error> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let mut sender = self.connections[turn % self.connections.len()].clone();
         let mut request = Request::post(format!("http://{}{path}", self.server));
@@ -53,10 +66,10 @@ impl Crowd {
         }
         let request = request.body(Full::new(Bytes::from(body.to_string()))).expect("a request");
         let response = within("an answer", async move {
-            sender.ready().await.expect("a free stream");
-            sender.send_request(request).await.expect("an answer")
+            sender.ready().await?;
+            sender.send_request(request).await
         });
-        Stream::from(response.await)
+        response.await.map(Stream::from)
     }
 
     /// Posts JSON and reads the whole answer.

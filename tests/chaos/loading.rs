@@ -4,6 +4,8 @@ use serde_json::Value;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::crowd::{Crowd, at_a_time};
+use tidegate_tests::gateway::binary;
 use tokio::task::JoinSet;
 
 use crate::CHAT;
@@ -28,6 +30,48 @@ async fn q3_c_028_a_crowd_at_zero_waits_until_the_model_is_loaded() {
     let failures = [metric::RETRIES, metric::UPSTREAM_ERRORS, metric::REFUSALS];
     assert_eq!(failures.map(|name| metrics.total(name, &[])), [0.0; 3], "nothing was sent too early");
     assert_eq!(metrics.total(metric::STARTS, &[]), 1.0, "one engine, started once");
+}
+
+/// Engines of two sizes, told by themselves: the first to start holds nine times what the second does.
+fn nine_to_one(folder: &std::path::Path) -> Deployment {
+    let engine = format!(
+        "mkdir '{}' 2>/dev/null && size=900000 || size=100000; exec '{}' engine --port {{port}} {} --kv-tokens $size",
+        folder.join("first").display(),
+        binary().display(),
+        LOADING.join(" ")
+    );
+    Deployment::named("chat").process(&["/bin/sh", "-c", &engine])
+}
+
+#[tokio::test]
+async fn c_099_a_member_at_zero_is_started_once_and_meanwhile_the_other_serves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let deployment = nine_to_one(folder.path()).set("min", 1).set("max", 2).set("window", "10m");
+    let deployment = deployment.set("target_concurrency", 4).set("concurrency_limit", 100);
+    let fleet = Fleet::launch(deployment).await;
+    let first = fleet.settled(1).await;
+    let crowd = Crowd::of(fleet.address, 4).await;
+    // More at a time than the first is to have: the second is woken.
+    let served = at_a_time(1000, 16, |index| {
+        let crowd = crowd.clone();
+        async move {
+            let answer = crowd.post(CHAT, &[], &brief(&format!("question {index}"))).await;
+            assert_eq!(answer.status, 200, "{:?}", answer.body);
+            answer.header("x-tidegate-replica").to_owned()
+        }
+    })
+    .await;
+    let to_first = served.iter().filter(|name| **name == first[0].id).count();
+    assert!(to_first > 500, "nine parts of ten are its own, and the rest while it is alone: {to_first}");
+    let both = fleet.settled(2).await;
+    assert!(both.contains(&first[0]));
+    let metrics = fleet.metrics().await;
+    let starts = ["ready", "failed"].map(|result| metrics.total(metric::STARTS, &[("result", result)]));
+    assert_eq!(starts, [2.0, 0.0], "the second was started once");
+    let harm = [metric::REFUSALS, metric::UPSTREAM_ERRORS, metric::RETRIES];
+    assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3]);
+    assert_eq!(metrics.total(metric::ROUTES, &[("deployment", "chat")]), 1000.0);
+    fleet.assert_idle().await;
 }
 
 #[tokio::test]

@@ -171,6 +171,22 @@ fn the_port_may_stand_in_the_command_or_in_the_environment() {
 }
 
 #[test]
+fn c_129_a_size_of_nothing_is_no_size() {
+    let text = |capacity: &str| {
+        format!(
+            "[[deployment]]\nname = \"m\"\n[[deployment.replica]]\nurl = \"http://a:1\"\ncapacity = {capacity}\n"
+        )
+    };
+    parse(&text("1")).expect("the least");
+    for nothing in ["0", "-1"] {
+        let fault = format!(
+            "line 5: deployment[0].replica[0].capacity = {nothing}: must be a whole number from 1 to 1000000"
+        );
+        assert_eq!(faults(&text(nothing)), [fault], "who is to get nothing new is taken out of the file");
+    }
+}
+
+#[test]
 fn names_are_unique_over_all_deployments() {
     let text = format!(
         "[[deployment]]\nname = \"a\"\naliases = [\"b\", \"b\"]\n{PROCESS}[[deployment]]\nname = \"b\"\naliases = [\"a\"]\n{PROCESS}"

@@ -16,6 +16,7 @@ use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
 use tidegate_scaler::house::House;
 use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
+use tidegate_scaler::store::{Store, StoreError};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -38,7 +39,7 @@ use crate::upstream::dial::Dialer;
 
 /// How long the replicas of all deployments may take to stop at the end.
 const STOP: Duration = Duration::from_secs(20);
-/// How long the rest of the access log may take to be written at the end.
+/// How long the rest of the records, and of the access log, may take to be written at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why the gateway did not start.
@@ -59,6 +60,9 @@ pub enum AppError {
     /// The folder for records cannot be used.
     #[error(transparent)]
     State(#[from] StateDirError),
+    /// What must survive restarts cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The replicas of an earlier run cannot be taken over.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -122,6 +126,7 @@ struct App {
     /// Told when the control loops shall end; each holds a receiver.
     finish: watch::Sender<bool>,
     access: Arc<AccessLog>,
+    store: Option<Store>,
 }
 
 impl App {
@@ -138,10 +143,10 @@ impl App {
 
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = provide::state_dir(&config).await?;
-        let house = House::new(config.budget);
+        let records = provide::records(&config, state.as_ref(), clock)?;
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref(), &house).await?;
+                deploy(settings, clock, config.limits.connect, state.as_ref(), &records.house).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -163,7 +168,7 @@ impl App {
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
-        let admin_side = Admin::new(Arc::clone(&gateway), watched, render);
+        let admin_side = Admin::new(Arc::clone(&gateway), watched, records.store.clone(), render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
@@ -174,7 +179,7 @@ impl App {
         for (name, control) in loops {
             controls.spawn(keep(name, control, finishing.clone()));
         }
-        Ok(Self { addresses, cores, controls, finish, access })
+        Ok(Self { addresses, cores, controls, finish, access, store: records.store })
     }
 
     async fn until_stopped(
@@ -213,8 +218,16 @@ impl App {
         result
     }
 
-    /// Writes the rest of the access log, on a thread that is left behind if it is stuck.
+    /// Writes the rest of the records and of the access log, on threads that are left behind if they are stuck.
     async fn flush(&self) {
+        if let Some(store) = &self.store {
+            let written = tokio::time::timeout(FLUSH, store.close()).await;
+            let view = store.view();
+            if written.is_err() || view.waiting > 0 {
+                let why = view.trouble.unwrap_or_else(|| "it takes too long".to_owned());
+                tracing::error!("{} does not hold everything: {why}", view.path.display());
+            }
+        }
         let access = Arc::clone(&self.access);
         let (done, flushed) = oneshot::channel();
         let thread = std::thread::Builder::new().spawn(move || {
@@ -379,6 +392,7 @@ mod tests {
             controls,
             finish,
             access: AccessLog::off(),
+            store: None,
         };
         let (stage, seen) = watch::channel(Stage::Serving);
         let running = tokio::spawn(app.until_stopped(Signals::new().expect("signals"), stage));

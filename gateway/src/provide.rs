@@ -2,18 +2,22 @@
 //!
 //! Ends what an earlier run left of deployments that are gone. Starts no replica: the control loop does.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use tidegate_scaler::house::House;
 use tidegate_scaler::provider::Provider;
 use tidegate_scaler::provider::docker::{self, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
 use tidegate_scaler::provider::state::StateDir;
+use tidegate_scaler::store::{self, Store};
 use tidegate_shared::time::Duration;
 
 use crate::app::AppError;
+use crate::clock::Clock;
 use crate::config::{Config, Deployment, Process, Source};
 
 /// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
@@ -28,6 +32,31 @@ pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, 
         error: error.to_string(),
     })?;
     Ok(Some(state))
+}
+
+/// What survives restarts, and the budget that goes on from it.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// `None` where every fleet is static: then there is nothing to keep.
+    pub(crate) store: Option<Store>,
+    pub(crate) house: House,
+}
+
+/// Opens the store in the folder for records, which is taken already; without such a folder, nothing is kept.
+pub(crate) fn records(
+    config: &Config,
+    state: Option<&Arc<StateDir>>,
+    clock: Clock,
+) -> Result<Records, AppError> {
+    if state.is_none() {
+        return Ok(Records { store: None, house: House::new(config.budget) });
+    }
+    let sized = config.deployments.iter().filter(|deployment| deployment.source.can_start());
+    let names: BTreeSet<_> = sized.map(|deployment| deployment.name.clone()).collect();
+    let (store, kept) = Store::open(&config.state_dir.join(store::FILE), clock.epoch(), &names)?;
+    let names: Vec<_> = names.into_iter().collect();
+    let house = House::kept(config.budget, store.clone(), kept, &names);
+    Ok(Records { store: Some(store), house })
 }
 
 async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {

@@ -5,7 +5,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use tidegate_scaler_core::budget::ledger::Spent;
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::ScaleDecision;
@@ -20,13 +19,14 @@ use tracing::{Instrument, debug_span};
 
 use crate::fleet::{Change, Fleet};
 use crate::house::House;
-use crate::provider::{Instance, Provider, ProviderError};
+use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
 use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Spending};
 pub use terms::Terms;
 
 mod book;
+mod finish;
 mod log;
 mod status;
 mod terms;
@@ -108,7 +108,7 @@ impl Control {
     ) -> Self {
         let Terms { sizing, base_fee, start_limit } = terms;
         let now = fleet.observe().at;
-        house.budget().open(name.clone(), Spent::default(), base_fee, sizing.floor(), now);
+        house.open(&name, base_fee, sizing.floor(), now);
         let planner = Some(Planner::new(sizing, now));
         Self { planner, start_limit, house, ..Self::fixed(name, fleet, provider) }
     }
@@ -163,6 +163,7 @@ impl Control {
             Ok(instances) => {
                 self.silence = SILENCE_MIN;
                 self.status.provider_answers(None);
+                self.resume(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
                     match &change {
@@ -175,6 +176,13 @@ impl Control {
             }
             Err(error) => self.hold(&error),
         }
+    }
+
+    /// What an earlier run left goes on costing from where that run ended (M2).
+    fn resume(&self, listed: &[Instance]) {
+        let lives = |one: &&Instance| !matches!(one.state, InstanceState::Exited { .. });
+        let still: Vec<_> = listed.iter().filter(lives).map(|one| one.id).collect();
+        self.house.resume(&self.name, &still, self.now());
     }
 
     fn evaluate(&mut self) -> Rest {
@@ -192,14 +200,17 @@ impl Control {
             return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
-        let mut budget = self.house.budget();
-        let grant = budget.see(&self.name, &seen.replicas, wants, now);
-        let spending = Spending::of(&budget, &self.name, now);
-        let plan = planner.tick(&seen, &Supply { offers: self.provider.offers(), grant });
-        let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
-        let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-        budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
-        drop(budget);
+        let offers = self.provider.offers();
+        let (spending, plan, actions) = self.house.with_budget(|budget| {
+            let grant = budget.see(&self.name, &seen.replicas, wants, now);
+            let spending = Spending::of(budget, &self.name, now);
+            let plan = planner.tick(&seen, &Supply { offers, grant });
+            let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
+            let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
+            budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
+            (spending, plan, actions)
+        });
+        self.house.keep(&self.name, now);
         self.status.spends(spending);
         self.record(&plan.why);
         for action in actions {
@@ -347,46 +358,12 @@ impl Control {
     fn record(&self, decision: &ScaleDecision) {
         if self.status.record(decision) {
             self.log.decided(decision);
+            self.house.decided(&self.name, decision);
         }
     }
 
     fn now(&self) -> Instant {
         self.fleet.observe().at
-    }
-
-    async fn finish(mut self, how: Shutdown) -> Vec<ReplicaId> {
-        let within = match how {
-            Shutdown::Stop { within } if self.planner.is_some() => within,
-            Shutdown::Stop { .. } | Shutdown::Keep => {
-                let calls = async { while self.calls.join_next().await.is_some() {} };
-                if timeout(CALLS_LIMIT, calls).await.is_err() {
-                    self.log.left_busy(CALLS_LIMIT);
-                }
-                self.calls.detach_all();
-                return Vec::new();
-            }
-        };
-        if timeout(within, self.stop_all()).await.is_err() {
-            self.log.left(&self.book.ids(), within);
-        }
-        self.calls.detach_all();
-        self.book.ids()
-    }
-
-    /// Stops everything in parallel, as often as it takes.
-    async fn stop_all(&mut self) {
-        if let Ok(instances) = list(&*self.provider).await {
-            let news = self.book.take_in(&instances, self.now());
-            self.tell_all(news);
-        }
-        self.book.end_all("the gateway shuts down");
-        while !self.book.is_empty() {
-            self.call_stops(self.now());
-            tokio::select! {
-                Some(call) = self.calls.join_next() => self.settle(call),
-                () = sleep(STOP_RETRY) => {}
-            }
-        }
     }
 }
 

@@ -22,6 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_scaler::control::ControlStatus;
+use tidegate_scaler::store::Store;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::Phase;
@@ -33,7 +34,7 @@ use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    ReplicaStatus, Status,
+    RecordsStatus, ReplicaStatus, Status,
 };
 
 /// How long a connection may be idle or take to send a request's head.
@@ -63,20 +64,28 @@ pub type Render = metrics_exporter_prometheus::PrometheusHandle;
 pub struct Admin {
     gateway: Arc<Gateway>,
     watched: Vec<Watched>,
+    /// What survives restarts; `None` where nothing does.
+    store: Option<Store>,
     render: Render,
     page: Page,
 }
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
-    pub fn new(gateway: Arc<Gateway>, watched: Vec<Watched>, render: Render) -> Arc<Self> {
-        Arc::new(Self { gateway, watched, render, page: Page::new() })
+    pub fn new(
+        gateway: Arc<Gateway>,
+        watched: Vec<Watched>,
+        store: Option<Store>,
+        render: Render,
+    ) -> Arc<Self> {
+        Arc::new(Self { gateway, watched, store, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }

@@ -4,6 +4,7 @@
 //! that no clock needs to be compared. Fields may be added; readers ignore those that they do not know.
 
 use serde::{Deserialize, Serialize};
+use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::offer::{Money, Price};
@@ -23,8 +24,32 @@ pub struct Status {
     pub version: String,
     /// Seconds since the gateway started.
     pub uptime_s: f64,
+    /// What survives a restart; absent where nothing does, since every fleet is static.
+    #[serde(default)]
+    pub records: Option<RecordsStatus>,
     /// Every deployment, in the order of the configuration.
     pub deployments: Vec<DeploymentStatus>,
+}
+
+/// How it goes with what must survive a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordsStatus {
+    /// The file.
+    pub file: String,
+    /// Why the last write failed, while that is so: what waits is in memory only, and is tried again.
+    pub trouble: Option<String>,
+    /// Records that wait to be written.
+    pub waiting: usize,
+    /// Decisions that were dropped because too many waited.
+    pub dropped: u64,
+}
+
+impl RecordsStatus {
+    /// What the store says.
+    pub fn new(view: StoreView) -> Self {
+        let StoreView { path, trouble, waiting, dropped } = view;
+        Self { file: path.display().to_string(), trouble, waiting, dropped }
+    }
 }
 
 /// One deployment.
@@ -67,7 +92,7 @@ pub struct DeploymentStatus {
 /// What a deployment costs, in millionths of a dollar (M2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoneyStatus {
-    /// Since the gateway started.
+    /// Since the deployment was first served, restarts included.
     pub spent: Money,
     /// For each hour, as the fleet is now.
     pub rate: Price,

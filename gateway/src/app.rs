@@ -13,7 +13,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
-use tidegate_scaler::house::House;
 use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
 use tidegate_scaler::store::{Store, StoreError};
@@ -30,8 +29,9 @@ use crate::layer::read::Budget;
 use crate::layer::relay::STALL;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
-use crate::provide;
+use crate::provide::{self, Records};
 use crate::server::{self, Ended, Gateway, Stage};
+use crate::sizing::{Resizer, startable};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
 use crate::telemetry::record::Sink;
@@ -131,6 +131,7 @@ struct App {
 
 impl App {
     async fn start(config: Config, stage: watch::Receiver<Stage>) -> Result<Self, AppError> {
+        let config = Arc::new(config);
         let clients = server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
@@ -146,7 +147,7 @@ impl App {
         let records = provide::records(&config, state.as_ref(), clock)?;
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref(), &records.house).await?;
+                deploy(settings, &config, clock, state.as_ref(), &records).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -159,7 +160,7 @@ impl App {
             clock,
             directory: Directory::new(deployments),
             budget: Budget::new(config.limits.buffered),
-            limits: config.limits,
+            limits: config.limits.clone(),
             sink: Arc::new(sink),
             created,
             clients: Arc::new(Semaphore::new(clients)),
@@ -168,7 +169,7 @@ impl App {
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
-        let admin_side = Admin::new(Arc::clone(&gateway), watched, records.store.clone(), render);
+        let admin_side = Admin::new(Arc::clone(&gateway), watched, &records, render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
@@ -281,18 +282,19 @@ fn access_log(access: &Access) -> Result<Arc<AccessLog>, AppError> {
 }
 
 async fn deploy(
-    settings: &Settings,
+    written: &Settings,
+    config: &Arc<Config>,
     clock: Clock,
-    connect: Duration,
     state: Option<&Arc<StateDir>>,
-    house: &House,
+    records: &Records,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
-    let sizing = &settings.sizing;
-    let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
-    let startable = settings.source.can_start() && grows;
-    let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
+    let Records { store, house, settings: kept, epoch } = records;
+    let resizer = Arc::new(Resizer::new(config, written, store.clone(), kept, epoch));
+    let settings = &resizer.settings();
+    let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable(settings), clock);
     let prober = Prober::new(clock, &settings.model);
-    let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
+    let dialer =
+        Dialer { clock, limit: config.limits.connect, tls: settings.tls.clone(), http2: settings.http2 };
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
     let (provider, start_limit) = provide::provider(settings, state).await?;
     let name = settings.name.clone();
@@ -304,6 +306,7 @@ async fn deploy(
         }
         None => Control::fixed(name, fleet, provider),
     };
+    resizer.connect(control.helm(), Arc::clone(&pool));
     let meter = DeploymentMeter::new(settings.name.as_str());
     let status: ControlStatus = control.status();
     let deployment = Arc::new(Deployment {
@@ -314,13 +317,7 @@ async fn deploy(
         pool: Arc::clone(&pool),
         meter: Arc::clone(&meter),
     });
-    let watched = Watched {
-        pool,
-        meter,
-        control: status,
-        sizing: settings.sizing.clone(),
-        provider: settings.source.kind(),
-    };
+    let watched = Watched { pool, meter, control: status, provider: settings.source.kind(), resizer };
     Ok((deployment, watched, control))
 }
 

@@ -21,5 +21,6 @@ pub mod probe;
 mod provide;
 pub mod quickstart;
 pub mod server;
+pub mod sizing;
 pub mod telemetry;
 pub mod upstream;

@@ -13,7 +13,7 @@ use tidegate_scaler::provider::exec::ExecProvider;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
 use tidegate_scaler::provider::state::StateDir;
-use tidegate_scaler::store::{self, Store};
+use tidegate_scaler::store::{self, Epoch, KeptSetting, Store};
 use tidegate_shared::time::Duration;
 
 use crate::app::AppError;
@@ -40,6 +40,9 @@ pub(crate) struct Records {
     /// `None` where every fleet is static: then there is nothing to keep.
     pub(crate) store: Option<Store>,
     pub(crate) house: House,
+    /// What was set while an earlier run lasted.
+    pub(crate) settings: Vec<KeptSetting>,
+    pub(crate) epoch: Epoch,
 }
 
 /// Opens the store in the folder for records, which is taken already; without such a folder, nothing is kept.
@@ -48,15 +51,18 @@ pub(crate) fn records(
     state: Option<&Arc<StateDir>>,
     clock: Clock,
 ) -> Result<Records, AppError> {
+    let epoch = clock.epoch();
     if state.is_none() {
-        return Ok(Records { store: None, house: House::new(config.budget) });
+        let (store, house, settings) = (None, House::new(config.budget), Vec::new());
+        return Ok(Records { store, house, settings, epoch });
     }
     let sized = config.deployments.iter().filter(|deployment| deployment.source.can_start());
     let names: BTreeSet<_> = sized.map(|deployment| deployment.name.clone()).collect();
-    let (store, kept) = Store::open(&config.state_dir.join(store::FILE), clock.epoch(), &names)?;
+    let (store, mut kept) = Store::open(&config.state_dir.join(store::FILE), epoch.clone(), &names)?;
+    let settings = std::mem::take(&mut kept.settings);
     let names: Vec<_> = names.into_iter().collect();
     let house = House::kept(config.budget, store.clone(), kept, &names);
-    Ok(Records { store: Some(store), house })
+    Ok(Records { store: Some(store), house, settings, epoch })
 }
 
 async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {

@@ -21,12 +21,14 @@ use crate::fleet::{Change, Fleet};
 use crate::house::House;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
+pub use helm::Helm;
 use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Spending};
 pub use terms::Terms;
 
 mod book;
 mod finish;
+mod helm;
 mod log;
 mod status;
 mod terms;
@@ -75,6 +77,7 @@ pub struct Control {
     /// The pause that follows if the provider does not answer now.
     silence: Duration,
     status: ControlStatus,
+    helm: Helm,
 }
 
 /// A provider call that has ended.
@@ -128,12 +131,18 @@ impl Control {
             calls: JoinSet::new(),
             silence: SILENCE_MIN,
             status: ControlStatus::default(),
+            helm: Helm::default(),
         }
     }
 
     /// A handle for `/status` and metrics; it outlives the loop.
     pub fn status(&self) -> ControlStatus {
         self.status.clone()
+    }
+
+    /// A handle to steer it by; it outlives the loop.
+    pub fn helm(&self) -> Helm {
+        self.helm.clone()
     }
 
     /// Runs until `shutdown` resolves. Returns the replicas that were to be stopped and could not be in time.
@@ -185,9 +194,18 @@ impl Control {
         self.house.resume(&self.name, &still, self.now());
     }
 
+    /// Takes in what an operator has changed.
+    fn steer(&mut self, now: Instant) {
+        if let (Some(planner), Some((sizing, base_fee))) = (self.planner.as_mut(), self.helm.take()) {
+            self.house.with_budget(|budget| budget.change(&self.name, base_fee, sizing.floor(), now));
+            planner.resize(sizing);
+        }
+    }
+
     fn evaluate(&mut self) -> Rest {
         let observed = self.fleet.observe();
         let now = observed.at;
+        self.steer(now);
         self.notice_ready(&observed);
         if self.planner.is_some() {
             let (fleet, provider) = (&self.fleet, &self.provider);
@@ -236,12 +254,13 @@ impl Control {
 
     async fn rest(&mut self, rest: Rest) {
         let (fleet, provider) = (Arc::clone(&self.fleet), Arc::clone(&self.provider));
+        let helm = self.helm.clone();
         let woken = async {
             sleep(BREATH).await;
             tokio::select! {
+                () = helm.changed() => {}
                 () = fleet.pressed(), if rest.pressed => {}
                 () = provider.changed(), if rest.changed => {}
-                else => std::future::pending().await,
             }
         };
         tokio::select! {

@@ -22,6 +22,8 @@ mod keepalive;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
+mod manage;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod priority;

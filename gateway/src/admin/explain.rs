@@ -64,7 +64,7 @@ fn operation(path: &str) -> Result<Operation, ApiError> {
 }
 
 /// An operator may know the names that there are.
-fn name_models(mut error: ApiError, gateway: &Gateway) -> ApiError {
+pub(super) fn name_models(mut error: ApiError, gateway: &Gateway) -> ApiError {
     if error.error.code == Some("model_not_found") {
         let deployments = gateway.directory.iter();
         let names =

@@ -1,8 +1,9 @@
 //! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`. Gathers what
-//! others know; decides and changes nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
+//! others know, and hands on what an operator changes; decides nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
 mod explain;
+pub mod manage;
 mod page;
 mod reason;
 pub mod route;
@@ -22,13 +23,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_scaler::control::ControlStatus;
+use tidegate_scaler::house::House;
 use tidegate_scaler::store::Store;
-use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::Phase;
 
 use crate::pool::Pool;
+use crate::provide::Records;
 use crate::server::Gateway;
+use crate::sizing::Resizer;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
@@ -51,8 +54,8 @@ pub struct Watched {
     pub meter: Arc<DeploymentMeter>,
     /// What its control loop decided.
     pub control: ControlStatus,
-    /// Its settings.
-    pub sizing: Sizing,
+    /// Its size, which can be changed.
+    pub resizer: Arc<Resizer>,
     /// The kind of its provider.
     pub provider: &'static str,
 }
@@ -66,19 +69,21 @@ pub struct Admin {
     watched: Vec<Watched>,
     /// What survives restarts; `None` where nothing does.
     store: Option<Store>,
+    house: House,
     render: Render,
     page: Page,
 }
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
-    pub fn new(
+    pub(crate) fn new(
         gateway: Arc<Gateway>,
         watched: Vec<Watched>,
-        store: Option<Store>,
+        records: &Records,
         render: Render,
     ) -> Arc<Self> {
-        Arc::new(Self { gateway, watched, store, render, page: Page::new() })
+        let (store, house) = (records.store.clone(), records.house.clone());
+        Arc::new(Self { gateway, watched, store, house, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
@@ -112,13 +117,14 @@ impl Admin {
             why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
+        let sizing = watched.resizer.sizing();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
-            mode: watched.sizing.mode,
+            mode: sizing.mode,
             provider: watched.provider.to_owned(),
-            min: watched.sizing.min,
-            max: watched.sizing.max,
-            target: view.newest.as_ref().map_or(watched.sizing.min, |decision| decision.target),
+            min: sizing.min,
+            max: sizing.max,
+            target: view.newest.as_ref().map_or(sizing.min, |decision| decision.target),
             in_flight: seen.in_flight,
             queued: seen.queued,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
@@ -129,10 +135,11 @@ impl Admin {
             money: (watched.provider != "static").then_some(MoneyStatus {
                 spent: view.spending.spent,
                 rate: view.spending.rate,
-                worst_case: watched.sizing.worst_case(),
+                worst_case: sizing.worst_case(),
                 credit: view.spending.credit,
             }),
-            trouble: view.provider_error.or(view.last_failure),
+            sizing: manage::sizing(watched, None, seen.at).sizing,
+            trouble: view.provider_error.or(watched.resizer.misfit()).or(view.last_failure),
         }
     }
 
@@ -175,6 +182,13 @@ impl Admin {
             Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
             Ask::Route => {
                 let body = explain::answer(&self.gateway, request).await.unwrap_or_else(|error| {
+                    status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
+                    error.body()
+                });
+                ("application/json", body)
+            }
+            Ask::Sizing | Ask::Decisions | Ask::Credit => {
+                let body = manage::answer(self, asked, request).await.unwrap_or_else(|error| {
                     status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
                     error.body()
                 });

@@ -3,6 +3,8 @@
 //! Only the shape: it reads no clock and gathers nothing. All times are ages: seconds before the answer was made, so
 //! that no clock needs to be compared. Fields may be added; readers ignore those that they do not know.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
@@ -11,6 +13,7 @@ use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
+use super::manage::SizingValue;
 use crate::endpoint::Engine;
 use crate::pool::Trust;
 
@@ -85,6 +88,9 @@ pub struct DeploymentStatus {
     /// What it costs (M2); absent for a fleet that somebody else runs.
     #[serde(default)]
     pub money: Option<MoneyStatus>,
+    /// Its settings that can be changed while it runs, and where each comes from; none for a static fleet.
+    #[serde(default)]
+    pub sizing: BTreeMap<String, SizingValue>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
 }

@@ -2,8 +2,10 @@
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response};
 use http_body_util::Full;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tidegate_shared::time::Duration;
@@ -38,6 +40,9 @@ pub(super) enum AdminError {
     Unreachable { url: BaseUrl, why: String },
     #[error("{url} is not the admin port of a gateway: {why}")]
     Foreign { url: BaseUrl, why: String },
+    /// The gateway says what is wrong with what was asked.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl AdminError {
@@ -63,6 +68,32 @@ pub(super) fn exchange(
         NoAnswer::Unreachable(why) => unreachable(why),
         no @ (NoAnswer::Slow(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
     })
+}
+
+/// How long a change may take, the disk included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks for a change, or with GET for what there is, and gives the body of the answer.
+pub(super) fn change(url: &BaseUrl, method: Method, path: &str, body: String) -> Result<Bytes, AdminError> {
+    let asked = format!("{method} {path}");
+    let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Full::new(body.into())).map_err(|error| AdminError::foreign(url, error))?;
+    let answer = exchange(url, request, PATIENCE)?;
+    if answer.status().is_success() {
+        return Ok(answer.into_body());
+    }
+    #[derive(Deserialize)]
+    struct Told {
+        error: Message,
+    }
+    #[derive(Deserialize)]
+    struct Message {
+        message: String,
+    }
+    match serde_json::from_slice::<Told>(answer.body()) {
+        Ok(told) => Err(AdminError::Refused(super::style::clean(&told.error.message))),
+        Err(_) => Err(AdminError::foreign(url, format!("{asked} gave {}", answer.status()))),
+    }
 }
 
 /// The JSON of an answer.

@@ -11,6 +11,7 @@ mod programs;
 mod quickstart;
 mod render;
 mod route;
+mod scale;
 mod serve;
 mod status;
 mod style;
@@ -62,6 +63,11 @@ enum Command {
     /// Tell where a request would go now, without sending it.
     #[command(after_help = route::EXAMPLES)]
     Route(route::RouteArgs),
+    /// Change the size of a deployment while it runs, or show it.
+    #[command(after_help = scale::SCALE)]
+    Scale(scale::ScaleArgs),
+    /// Add to the credit over all deployments, or show it.
+    Credit(scale::CreditArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
     Engine(EngineArgs),
 }
@@ -109,6 +115,8 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args.config),
         Command::Status(args) => status::run(&args),
         Command::Route(args) => route::run(&args),
+        Command::Scale(args) => scale::run(&args),
+        Command::Credit(args) => scale::credit(&args),
         Command::Engine(args) => serve::engine(args),
     };
     match done {

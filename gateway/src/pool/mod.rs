@@ -114,6 +114,11 @@ impl Pool {
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
     }
 
+    /// Another concurrency limit, and whether a replica can be started (see [`Dispatcher::resize`]).
+    pub fn resize(self: &Arc<Self>, concurrency: u32, startable: bool) {
+        self.locked(|state, now| state.dispatcher.resize(now, concurrency, startable));
+    }
+
     /// The deployment's name.
     pub fn name(&self) -> &DeploymentName {
         &self.name

@@ -8,6 +8,16 @@ use super::replicas::Replica;
 use super::{Change, Dispatcher};
 
 impl Dispatcher {
+    /// Another concurrency limit, and whether a replica can be started now: an operator changed the size (Q1, Q3). Who is
+    /// over the new limit finishes.
+    pub fn resize(&mut self, now: Instant, concurrency: u32, startable: bool) {
+        self.limits.concurrency = concurrency;
+        self.startable = startable;
+        self.replicas.set_mean(now, concurrency);
+        self.pump(now);
+        self.on_deadline(now);
+    }
+
     pub(super) fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
         match change {
             Change::Ordered(capacity) => self.insert(now, id, Phase::Provisioning, capacity),

@@ -135,6 +135,12 @@ impl Replicas {
         }
     }
 
+    /// Each takes its share of another mean from now on.
+    pub(super) fn set_mean(&mut self, now: Instant, mean: u32) {
+        self.mean = mean.max(1);
+        self.reorder(now);
+    }
+
     /// The replica `id`.
     pub(super) fn get(&self, id: ReplicaId) -> Option<&Replica> {
         self.position(id).ok().and_then(|at| self.list.get(at))

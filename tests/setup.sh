@@ -29,6 +29,11 @@ has_venv() {
   python3 -c 'import ensurepip, venv' 2>/dev/null
 }
 
+has_slurm() {
+  command -v slurmctld >/dev/null && command -v slurmd >/dev/null && command -v slurmrestd >/dev/null &&
+    command -v munged >/dev/null
+}
+
 install_system_packages() {
   local wanted=()
   command -v python3 >/dev/null || wanted+=(python3 python3-venv)
@@ -39,6 +44,7 @@ install_system_packages() {
   command -v ip >/dev/null || wanted+=(iproute2)
   command -v unshare >/dev/null || wanted+=(util-linux)
   command -v dockerd >/dev/null || wanted+=(docker.io)
+  has_slurm || wanted+=(slurm-wlm slurmrestd munge slurm-wlm-jwt-plugin)
   nginx_binary >/dev/null || wanted+=(nginx-light)
   [ ${#wanted[@]} -eq 0 ] && return
   if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then return; fi
@@ -94,6 +100,7 @@ nginx_binary >/dev/null || missing+=("nginx, for streams behind another proxy (D
 command -v ip >/dev/null && command -v unshare >/dev/null || missing+=("ip and unshare, for NVIDIA's mocker of engines")
 
 command -v dockerd >/dev/null && command -v docker >/dev/null || missing+=("dockerd and docker, for containers (Debian: apt install docker.io)")
+has_slurm || missing+=("Slurm (Debian: apt install slurm-wlm slurmrestd munge slurm-wlm-jwt-plugin)")
 
 if [ ${#missing[@]} -gt 0 ]; then
   echo "tests/setup.sh: MISSING, so the tests that take it are skipped or fail:" >&2

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::admin::{self, Admin, Watched};
 use crate::clock::{self, Clock};
-use crate::config::{Access, Config, Deployment as Settings};
+use crate::config::{Access, Config, Deployment as Settings, Source};
 use crate::deployment::{Deployment, Directory};
 use crate::layer::read::Budget;
 use crate::layer::relay::STALL;
@@ -145,9 +145,10 @@ impl App {
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = provide::state_dir(&config).await?;
         let records = provide::records(&config, state.as_ref(), clock)?;
+        let jobs = provide::named(&config, |source| matches!(source, Source::Slurm(_)));
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, &config, clock, state.as_ref(), &records).await?;
+                deploy(settings, &config, clock, state.as_ref(), &jobs, &records).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -286,6 +287,7 @@ async fn deploy(
     config: &Arc<Config>,
     clock: Clock,
     state: Option<&Arc<StateDir>>,
+    jobs: &[DeploymentName],
     records: &Records,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
     let Records { store, house, settings: kept, epoch } = records;
@@ -296,7 +298,7 @@ async fn deploy(
     let dialer =
         Dialer { clock, limit: config.limits.connect, tls: settings.tls.clone(), http2: settings.http2 };
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
-    let (provider, start_limit) = provide::provider(settings, state).await?;
+    let (provider, start_limit) = provide::provider(settings, state, jobs).await?;
     let name = settings.name.clone();
     let control = match start_limit {
         Some(start_limit) => {

@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use tidegate_scaler::house::House;
 use tidegate_scaler::provider::Provider;
-use tidegate_scaler::provider::docker::{self, DockerProvider};
+use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
+use tidegate_scaler::provider::slurm::SlurmProvider;
 use tidegate_scaler::provider::state::StateDir;
 use tidegate_scaler::store::{self, Epoch, KeptSetting, Store};
+use tidegate_shared::id::DeploymentName;
 use tidegate_shared::time::Duration;
 
 use crate::app::AppError;
@@ -66,14 +68,8 @@ pub(crate) fn records(
 }
 
 async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {
-    let (mut processes, mut containers) = (Vec::new(), Vec::new());
-    for deployment in &config.deployments {
-        match &deployment.source {
-            Source::Process(_) => processes.push(deployment.name.clone()),
-            Source::Docker(spec) => containers.push((deployment.name.clone(), spec.host.clone())),
-            Source::Exec(_) | Source::Static(_) => {}
-        }
-    }
+    let processes = named(config, |source| matches!(source, Source::Process(_)));
+    let containers: Vec<_> = config.deployments.iter().filter_map(containers).collect();
     for replica in process::clean_up(state, &processes).await? {
         tracing::info!("{replica} is ended: its deployment has no processes any more");
     }
@@ -83,11 +79,26 @@ async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {
     Ok(())
 }
 
+/// A deployment of containers, and its daemon.
+fn containers(deployment: &Deployment) -> Option<(DeploymentName, DockerHost)> {
+    match &deployment.source {
+        Source::Docker(spec) => Some((deployment.name.clone(), spec.host.clone())),
+        Source::Process(_) | Source::Exec(_) | Source::Slurm(_) | Source::Static(_) => None,
+    }
+}
+
+/// The names of the deployments of one kind.
+pub(crate) fn named(config: &Config, kind: impl Fn(&Source) -> bool) -> Vec<DeploymentName> {
+    let found = config.deployments.iter().filter(|deployment| kind(&deployment.source));
+    found.map(|deployment| deployment.name.clone()).collect()
+}
+
 /// The provider of a deployment, with what it left at an earlier run, and how long a start may take; no such limit
-/// where nothing is started.
+/// where nothing is started. `jobs` are all deployments on Slurm: their providers end the jobs of those that are gone.
 pub(crate) async fn provider(
     settings: &Deployment,
     state: Option<&Arc<StateDir>>,
+    jobs: &[DeploymentName],
 ) -> Result<(Arc<dyn Provider>, Option<Duration>), AppError> {
     let state = || {
         let missing = AppError::System { what: "cannot start replicas", error: "no state folder".into() };
@@ -103,6 +114,9 @@ pub(crate) async fn provider(
         }
         Source::Exec(spec) => {
             (Arc::new(ExecProvider::new((**spec).clone(), state()?)?), Some(spec.start_limit))
+        }
+        Source::Slurm(spec) => {
+            (Arc::new(SlurmProvider::new((**spec).clone(), state()?, jobs)?), Some(spec.start_limit))
         }
         Source::Static(replicas) => {
             let replicas = replicas.iter().map(|replica| (replica.url.to_string(), replica.capacity));

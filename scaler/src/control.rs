@@ -171,7 +171,7 @@ impl Control {
         match listed {
             Ok(instances) => {
                 self.silence = SILENCE_MIN;
-                self.status.provider_answers(None);
+                self.status.listed(&instances);
                 self.resume(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
@@ -218,11 +218,11 @@ impl Control {
             return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
-        let offers = self.provider.offers();
+        let (offers, waiting) = (self.provider.offers(), self.book.waiting());
         let (spending, plan, actions) = self.house.with_budget(|budget| {
             let grant = budget.see(&self.name, &seen.replicas, wants, now);
             let spending = Spending::of(budget, &self.name, now);
-            let plan = planner.tick(&seen, &Supply { offers, grant });
+            let plan = planner.tick(&seen, &Supply { offers, grant, waiting });
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
@@ -242,7 +242,7 @@ impl Control {
     /// of a change: it is back (C2).
     fn hold(&mut self, error: &ProviderError) -> Rest {
         self.log.held(error, self.silence);
-        self.status.provider_answers(Some(error.to_string()));
+        self.status.silent(error.to_string());
         if let Some(planner) = &self.planner {
             let decision = planner.hold(&self.book.refine(self.fleet.observe()));
             self.record(&decision);

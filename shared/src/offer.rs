@@ -64,12 +64,15 @@ pub struct Offer {
     pub free: Option<u32>,
     /// The model's weights are already there, so that a start needs no download.
     pub cached: bool,
+    /// What finds no room is taken all the same, and waits for it at the provider.
+    pub queues: bool,
 }
 
 impl Offer {
     /// An offer of which only name, size and price are known.
     pub fn new(name: &str, capacity: Capacity, price: Price) -> Self {
-        Self { name: name.to_owned(), memory: None, capacity, price, free: None, cached: false }
+        let name = name.to_owned();
+        Self { name, memory: None, capacity, price, free: None, cached: false, queues: false }
     }
 }
 

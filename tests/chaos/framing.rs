@@ -112,6 +112,41 @@ async fn h6_a_transfer_coding_that_is_not_understood_is_refused() {
 }
 
 #[tokio::test]
+async fn h4_a_bad_chunk_is_named() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    for (body, fault) in [
+        ("0x3\r\nabc\r\n0\r\n\r\n", "bad chunk: its size is no number"),
+        ("3\r\nabcd\r\n0\r\n\r\n", "bad chunk: it is longer than its size"),
+    ] {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(post(CHAT, &["transfer-encoding: chunked"]) + body).await;
+        let head = raw.head().await.expect("an answer");
+        let (body, _) = raw.body(&head).await;
+        assert_eq!((head.status(), assert_error_shape(&body)["message"].as_str()), (400, Some(fault)));
+    }
+    assert_eq!(stub.count(), 0);
+}
+
+#[tokio::test]
+async fn h6_no_request_hides_behind_a_length_beside_chunks() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    // The length would have a proxy in front take the second request for the body of the first.
+    let hidden = "GET /livez HTTP/1.1\r\nhost: a\r\n\r\n";
+    let both = format!("content-length: {}\r\ntransfer-encoding: chunked", 5 + hidden.len());
+    for start in ["GET /v1/models", "POST /v1/models", "GET /livez", "PUT /unknown", &format!("GET {CHAT}")] {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send(format!("{start} HTTP/1.1\r\nhost: a\r\n{both}\r\n\r\n0\r\n\r\n{hidden}")).await;
+        let head = raw.head().await.expect("an answer");
+        assert_eq!((head.status(), head.header("connection")), (400, Some("close")), "{start}");
+        let (body, _) = raw.body(&head).await;
+        assert_error_shape(&body);
+        assert!(raw.head().await.is_none(), "{start}: nothing behind it is answered");
+    }
+}
+
+#[tokio::test]
 async fn c_091_a_length_beside_chunks_cuts_no_answer() {
     let stub = Stub::with(|_| {
         Script::new()

@@ -101,7 +101,6 @@ async fn c_005_killed_while_a_replica_drains() {
     let deployment = engines(&arguments)
         .set("min", 1)
         .set("max", 2)
-        .set("rule", "concurrency")
         .set("window", "1s")
         .set("target_concurrency", 2)
         .set("concurrency_limit", 2);

@@ -86,7 +86,7 @@ async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut() {
 #[tokio::test]
 async fn c_055_the_idle_replica_goes_and_the_busy_one_stays() {
     let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "10000"];
-    let deployment = engines(&arguments).set("rule", "concurrency").set("min", 1).set("max", 3);
+    let deployment = engines(&arguments).set("min", 1).set("max", 3);
     let deployment = deployment.set("target_concurrency", 1);
     let fleet = Fleet::launch(deployment.set("window", "1s").set("queue.headroom", "10m")).await;
     let mut streams = Vec::new();

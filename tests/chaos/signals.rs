@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tidegate_tests::client::{Raw, Stream};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::{eventually, within};
-use tidegate_tests::gateway::binary;
+use tidegate_tests::gateway::{Gateway, binary};
 use tidegate_tests::stub::Stub;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -143,4 +143,24 @@ async fn an_access_log_that_nobody_reads_does_not_hold_up_the_end() {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
     kill_process(pid, Signal::TERM).expect("signal");
     assert!(within("it ends", child.wait()).await.expect("wait").success());
+}
+
+#[tokio::test]
+async fn h6_connections_that_have_said_nothing_do_not_hold_up_the_end() {
+    let stub = Stub::start().await;
+    let config = Config::of(Deployment::chat([&stub])).set("limits.header_read", "10m");
+    let mut gateway = Gateway::start(config).await;
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        silent.push(Raw::connect(gateway.address).await);
+    }
+    // What was accepted behind them is answered.
+    for _ in 0..8 {
+        assert_eq!(gateway.client().get("/livez").await.status, 200);
+    }
+    gateway.terminate();
+    assert_eq!(gateway.ended().await.code(), Some(0));
+    for mut raw in silent {
+        assert!(raw.head().await.is_none());
+    }
 }

@@ -207,6 +207,19 @@ async fn h6_ambiguous_framing_is_refused() {
 }
 
 #[tokio::test]
+async fn h4_a_chunk_that_is_none_is_called_so() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.offer(post(CHAT, &["transfer-encoding: chunked"]) + "1\r\n{\r\n0x5\r\n").await;
+    let head = raw.head().await.expect("an answer");
+    let (body, _) = raw.body(&head).await;
+    let text = String::from_utf8_lossy(&body).into_owned();
+    assert!(head.status() == 400 && text.contains("bad chunk: its size is no number"), "{text}");
+    assert_eq!(stub.count(), 0);
+}
+
+#[tokio::test]
 async fn c_157_a_method_of_any_length_is_cut_in_the_answer_and_in_the_log() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;

@@ -162,6 +162,22 @@ async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
 }
 
 #[tokio::test]
+async fn c_087_no_half_of_an_error_fills_up_a_length_that_was_told() {
+    let body = format!("data: {}\n\n", delta("a"));
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    for missing in [1, 11] {
+        let length = body.len() + missing;
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n");
+        let script = Script::new().raw(head).raw(body.clone()).close();
+        stub.on_work(move |_| script.clone());
+        assert_eq!(streamed(&gateway).await, (body.clone(), false), "{missing}");
+    }
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
 async fn c_087_an_answer_that_ends_by_close_inside_an_event_is_cut_for_the_client() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
     let torn = format!("data: {}\n\ndata: {{\"choices\":[{{\"delta\":", delta("a"));

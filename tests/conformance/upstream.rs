@@ -34,6 +34,17 @@ async fn first_fails(failure: Script) -> [Stub; 2] {
 }
 
 #[tokio::test]
+async fn r5_an_attempt_that_failed_leaves_its_place_to_the_next() {
+    let [stub, _] = first_fails(Script::new().reset()).await;
+    let deployment = Deployment::chat([&stub]).set("concurrency_limit", 1).set("queue.requests", 0);
+    let gateway = Gateway::start(Config::of(deployment)).await;
+    let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    assert_eq!(stub.count(), 2, "one place, and no line to wait for it in");
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
 async fn r5_a_replica_that_dies_before_its_first_byte_costs_a_retry_not_an_error() {
     for failure in [Script::new().reset(), Script::new().close()] {
         let stubs = first_fails(failure.clone()).await;
@@ -58,6 +69,7 @@ async fn h4_a_replica_that_has_begun_to_answer_and_breaks_the_protocol_gets_502_
         Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").reset(),
         Script::new().raw("HTTP/1.1 200 OK\r\ncontent-le").close(),
         Script::new().raw("no HTTP at all\r\n\r\n").close(),
+        Script::new().raw("HTTP/1.1 102 Processing\r\n\r\n").close(),
     ];
     for failure in failures {
         let stubs = first_fails(failure.clone()).await;

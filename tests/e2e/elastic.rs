@@ -28,7 +28,6 @@ async fn a5_from_zero_to_two_and_back_to_zero_and_not_one_request_fails() {
     }
     let deployment = model::deployment(engine)
         .set("max", 2)
-        .set("rule", "concurrency")
         .set("target_concurrency", 20)
         .set("concurrency_limit", 4)
         .set("window", "3s")

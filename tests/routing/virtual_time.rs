@@ -60,14 +60,15 @@ fn facts(who: u64) -> Arc<RequestFacts> {
 }
 
 impl World {
-    /// So many engines, of which only the first is ready.
+    /// So many engines, of which the first is ready, and the others were and have failed.
     fn new(engines: u32) -> Self {
         let now = Instant::from_micros(0);
         let limits = Limits { concurrency: PLACES, headroom: Duration::from_secs(600), ..Limits::default() };
         let settings = Settings { slots: PLACES, load_time: Duration::ZERO, ..Settings::default() };
         let mut dispatcher = Dispatcher::new(limits, true, now);
         (1..=engines).for_each(|id| dispatcher.change(now, ReplicaId(id), Change::Starting(Capacity::ONE)));
-        dispatcher.change(now, ReplicaId(1), Change::Ready);
+        (1..=engines).for_each(|id| dispatcher.change(now, ReplicaId(id), Change::Ready));
+        (2..=engines).for_each(|id| dispatcher.change(now, ReplicaId(id), Change::Failed));
         let engines = (0..engines).map(|_| Engine::new(settings.clone(), now)).collect();
         let (running, waiting, turns) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { now, dispatcher, engines, running, waiting, next: 0, turns }
@@ -158,8 +159,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// All conversations live on the first of `engines` replicas; then the others become ready, and all take a turn at
-/// once: twice as much as one replica may have.
+/// All conversations live on the first of `engines` replicas; then the others are well again, which is no growth that
+/// conversations follow, and have warmed up; and all take a turn at once: twice as much as one replica may have.
 fn rush_at_one_home(engines: u32) -> (World, BTreeMap<u64, Turn>) {
     let mut world = World::new(engines);
     let first = world.rush();
@@ -167,6 +168,7 @@ fn rush_at_one_home(engines: u32) -> (World, BTreeMap<u64, Turn>) {
     for id in 2..=engines {
         world.dispatcher.change(world.now, ReplicaId(id), Change::Ready);
     }
+    world.now = world.now + Duration::from_secs(60);
     let rush = world.rush();
     (world, rush)
 }

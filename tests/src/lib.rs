@@ -27,6 +27,7 @@ pub mod openai;
 pub mod script;
 pub mod sdk;
 pub mod secure;
+pub mod slurm;
 pub mod stand_in;
 pub mod stub;
 pub mod wire;

@@ -77,9 +77,7 @@ enum Decision {
     Take(Choice),
     Refuse(Rejection),
     /// It may wait so much longer than others.
-    Wait {
-        extra: Duration,
-    },
+    Wait(Duration),
 }
 
 /// See the module.
@@ -339,7 +337,7 @@ impl Dispatcher {
             let retry_after = self.retry_after(now, facts.priority, before, entry.told);
             return Decision::Refuse(Rejection { reason, retry_after });
         }
-        Decision::Wait { extra: entry.kept.away.min(MORE_PATIENCE) }
+        Decision::Wait(entry.kept.away.min(MORE_PATIENCE))
     }
 
     fn admit(
@@ -355,7 +353,7 @@ impl Dispatcher {
                 self.promise(now, facts, entry.kept.arrived, rejection);
                 Verdict::Reject(rejection)
             }
-            Decision::Wait { extra } => {
+            Decision::Wait(extra) => {
                 self.make_room(now, facts);
                 self.pressed |= self.replicas.ready() == 0 && self.replicas.on_their_way() == 0;
                 let (facts, tried) = (Arc::clone(facts), tried.to_vec());

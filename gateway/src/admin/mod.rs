@@ -114,7 +114,10 @@ impl Admin {
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
             ejected: EjectedStatus::new(known.trust, seen.at),
-            why: known.endpoint.as_ref().and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string()),
+            why: match &known.endpoint {
+                Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
+                None => view.pending.get(&facts.id).cloned(),
+            },
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let sizing = watched.resizer.sizing();
@@ -139,7 +142,11 @@ impl Admin {
                 credit: view.spending.credit,
             }),
             sizing: manage::sizing(watched, None, seen.at).sizing,
-            trouble: view.provider_error.or(watched.resizer.misfit()).or(view.last_failure),
+            trouble: view
+                .provider_error
+                .clone()
+                .or_else(|| watched.resizer.misfit())
+                .or_else(|| view.last_failure.clone()),
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn missing(config: &Config) -> Vec<String> {
                     look(key, command, &spec.env, &spec.dir);
                 }
             }
-            Source::Docker(_) | Source::Static(_) => {}
+            Source::Docker(_) | Source::Slurm(_) | Source::Static(_) => {}
         }
     }
     warnings

@@ -80,7 +80,7 @@ fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliEr
     let text = format!(
         "listen = \"{listen}\"\nadmin = \"{admin}\"\nlog.access = \"off\"\n\
          [[deployment]]\nname = \"{MODEL}\"\nmax = 2\ntarget_concurrency = 1\nconcurrency_limit = 1\n\
-         queue.headroom = \"10m\"\nqueue_threshold = \"1s\"\nrule = \"concurrency\"\n[deployment.process]\n{process}",
+         queue.headroom = \"10m\"\nqueue_threshold = \"1s\"\n[deployment.process]\n{process}",
         listen = args.listen,
         admin = args.admin,
     );

@@ -20,7 +20,7 @@ use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Table};
 use super::server::Names;
-use super::{Deployment, Process, Source, StaticReplica, docker, exec, tls, value};
+use super::{Deployment, Process, Source, StaticReplica, docker, exec, slurm, tls, value};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -53,6 +53,9 @@ const RULES: [(&str, RuleChoice); 4] = [
 ];
 const MODES: [(&str, Mode); 2] = [("flex", Mode::Flex), ("active", Mode::Active)];
 
+/// Where replicas may come from: the last of these is a fixed fleet.
+const KINDS: [&str; 5] = ["process", "docker", "exec", "slurm", "replica"];
+
 /// The settings that make no sense where the fleet is fixed.
 const SIZING_KEYS: [&str; 10] = [
     "rule",
@@ -76,17 +79,13 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     }
     let model = table.read("model", value::text).map(|found| found.value);
     let task = table.or("task", Task::default(), value::choice(&TASKS));
-    let started = ["process", "docker", "exec"].into_iter().any(|kind| table.given(kind).is_some());
-    let fixed_fleet = table.given("replica").is_some() && !started;
-    let rule = if fixed_fleet {
-        RuleChoice::Auto
-    } else {
-        table.or("rule", RuleChoice::Auto, value::choice(&RULES))
-    };
+    let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.given(kind).is_some()).collect();
+    let fixed_fleet = given == ["replica"];
+    let rule = if fixed_fleet { task.rule() } else { table.or("rule", task.rule(), value::choice(&RULES)) };
     let usual = task.target_concurrency(rule);
     let target = table.or("target_concurrency", usual, value::integer(1..=100_000));
     let (limits, conversation_headers) = limits(&mut table, target);
-    let source = source(&mut table, base, name.as_ref().map_or("", |name| &name.value));
+    let source = source(&mut table, &given, base, name.as_ref().map_or("", |name| &name.value));
     let (http2, tls) = tls::read(&mut table, base, source.as_ref());
     let sizing = match &source {
         Some(Source::Static(replicas)) => fixed(&mut table, replicas.len(), target),
@@ -198,16 +197,22 @@ fn money(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) ->
             .add(&fee.place, "must not be given in flex mode: it is for the warm replicas of active mode");
     }
     let price = match source {
-        Some(Source::Process(process)) => Some(("process", process.price)),
-        Some(Source::Docker(spec)) => Some(("docker", spec.price)),
-        Some(Source::Exec(spec)) => Some(("exec", spec.price)),
+        Some(Source::Process(process)) => Some(("process.price", process.price)),
+        Some(Source::Docker(spec)) => Some(("docker.price", spec.price)),
+        Some(Source::Exec(spec)) => Some(("exec.price", spec.price)),
+        Some(Source::Slurm(spec)) => spec
+            .offers
+            .iter()
+            .map(|offer| offer.price)
+            .min()
+            .map(|price| ("the cheapest price in slurm", price)),
         Some(Source::Static(_)) | None => None,
     };
-    if let (Some(cap), Some((kind, price))) = (sizing.price_cap, price)
+    if let (Some(cap), Some((what, price))) = (sizing.price_cap, price)
         && price > cap
         && let Some(place) = table.given("price_cap")
     {
-        let rule = format!("must not be less than {kind}.price, which is {price}: nothing could start");
+        let rule = format!("must not be less than {what}, which is {price}: nothing could start");
         table.faults().add(&place, rule);
     }
     fee.map_or(Price::FREE, |fee| Price(fee.value))
@@ -247,27 +252,28 @@ fn fixed(table: &mut Table<'_, '_>, replicas: usize, target: u32) -> Sizing {
     Sizing { min: count, max: count, target_concurrency: target, autoscale: false, ..usual }
 }
 
-/// Where the replicas of deployment `name` come from; `None` only where a fault has been recorded.
-fn source(table: &mut Table<'_, '_>, base: &Path, name: &str) -> Option<Source> {
-    const KINDS: [&str; 4] = ["process", "docker", "exec", "replica"];
-    let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.given(kind).is_some()).collect();
+/// Where the replicas of deployment `name` come from, `given` being the kinds that are there; `None` only where a fault
+/// has been recorded.
+fn source(table: &mut Table<'_, '_>, given: &[&str], base: &Path, name: &str) -> Option<Source> {
     let sources = [
         table.table("process").and_then(|inner| process(inner, base)).map(Source::Process),
         table.table("docker").and_then(|inner| docker::read(inner, base, name)).map(Source::Docker),
         table.table("exec").and_then(|inner| exec::read(inner, base, name)).map(Source::Exec),
+        table.table("slurm").and_then(|inner| slurm::read(inner, base, name)).map(Source::Slurm),
         replicas(table).map(Source::Static),
     ];
-    match given[..] {
+    match given {
         [_] => sources.into_iter().flatten().next(),
         [] => {
-            let rule = "must have a process (a command to start), docker (an image), exec (commands of your own) or \
-                        replicas (their URLs)";
+            let rule = "must have a process (a command to start), docker (an image), exec (commands of your own), \
+                        slurm (jobs of a cluster) or replicas (their URLs)";
             table.faults().add(table.place(), rule);
             None
         }
         [..] => {
+            let (last, others) = KINDS.split_last().unwrap_or((&"", &[]));
             let rule =
-                format!("must have one of process, docker, exec and replica, not {}", given.join(" and "));
+                format!("must have one of {} and {last}, not {}", others.join(", "), given.join(" and "));
             table.faults().add(table.place(), rule);
             None
         }

@@ -46,7 +46,7 @@ fn what_is_commented_out_of_the_example_is_good_too() {
     let config = Config::parse(&uncommented(), &folder.path().join("tidegate.toml"));
     let config = config.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.state_dir, folder.path().join("state"));
-    assert_eq!(config.deployments.len(), 4);
+    assert_eq!(config.deployments.len(), 5);
 }
 
 #[test]
@@ -70,6 +70,8 @@ fn the_example_holds_every_setting() {
         "[deployment.exec]",
         "[deployment.tls]",
         "[[deployment.replica]]",
+        "[deployment.slurm]",
+        "[[deployment.slurm.offer]]",
     ];
     for table in tables {
         let stray = if table.is_empty() {

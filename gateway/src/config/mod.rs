@@ -12,6 +12,7 @@ mod nearest;
 mod reader;
 mod resize;
 mod server;
+mod slurm;
 mod tls;
 mod url;
 mod value;
@@ -26,6 +27,7 @@ use http::HeaderName;
 use tidegate_gateway_core::config::Limits;
 use tidegate_scaler::provider::docker::DockerSpec;
 use tidegate_scaler::provider::exec::ExecSpec;
+use tidegate_scaler::provider::slurm::SlurmSpec;
 use tidegate_scaler_core::budget::Bounds;
 use tidegate_scaler_core::config::{Sizing, Task};
 use tidegate_shared::id::DeploymentName;
@@ -106,6 +108,8 @@ pub enum Source {
     Docker(Box<DockerSpec>),
     /// Whatever the operator's own commands start and stop.
     Exec(Box<ExecSpec>),
+    /// Jobs of a cluster.
+    Slurm(Box<SlurmSpec>),
     /// Engines that run anyway, 1 to 32 with different URLs.
     Static(Vec<StaticReplica>),
 }
@@ -117,6 +121,7 @@ impl Source {
             Self::Process(_) => "process",
             Self::Docker(_) => "docker",
             Self::Exec(_) => "exec",
+            Self::Slurm(_) => "slurm",
             Self::Static(_) => "static",
         }
     }

@@ -229,6 +229,26 @@ impl<'f, 'i> Table<'f, 'i> {
         pairs
     }
 
+    /// Every key and value of a table whose keys are free.
+    pub(super) fn into_free<T>(
+        self,
+        key_rule: impl Fn(&str) -> Result<(), &'static str>,
+        parse: impl Fn(&DeValue<'_>) -> Parsed<T>,
+    ) -> Vec<(String, T)> {
+        let mut pairs = Vec::new();
+        for (name, found) in self.entries.into_iter().flatten() {
+            let path = join(&self.place.path, &quoted(name.get_ref()));
+            match key_rule(name.get_ref()) {
+                Ok(()) => {
+                    let value = self.parse(path, found, &parse);
+                    pairs.extend(value.map(|found| (name.get_ref().to_string(), found.value)));
+                }
+                Err(rule) => self.faults.add(&self.faults.place(path, found).without_value(), rule),
+            }
+        }
+        pairs
+    }
+
     /// Reports every key that nobody asked for, with the key that was likely meant.
     pub(super) fn finish(self) {
         let unknown = self.entries.into_iter().flatten().map(|(name, _)| name);

@@ -2,9 +2,10 @@
 
 use super::*;
 use proptest::prelude::*;
-use tidegate_shared::policy::PolicyName;
 
+mod routing;
 mod scaling;
+mod sources;
 
 const PROCESS: &str = "[deployment.process]\ncommand = [\"engine\", \"{port}\"]\n";
 
@@ -151,69 +152,6 @@ fn a5_a6_c1_floor_and_ceiling_must_fit() {
 }
 
 #[test]
-fn a_static_fleet_is_fixed() {
-    let text = "[[deployment]]\nname = \"m\"\ntarget_concurrency = 8\n\
-        [[deployment.replica]]\nurl = \"http://127.0.0.1:9101/\"\n\
-        [[deployment.replica]]\nurl = \"http://127.0.0.1:9102\"\ncapacity = 2\n";
-    let deployment = parse(text).expect("good configuration").deployments.remove(0);
-    let sizing = &deployment.sizing;
-    assert_eq!((sizing.min, sizing.max, sizing.autoscale), (2, 2, false));
-    assert_eq!((sizing.target_concurrency, deployment.limits.concurrency), (8, 10));
-    let Source::Static(replicas) = &deployment.source else { panic!("{deployment:?}") };
-    let seen: Vec<_> = replicas.iter().map(|r| (r.url.to_string(), r.capacity.units())).collect();
-    assert_eq!(seen, [("http://127.0.0.1:9101".to_owned(), 1), ("http://127.0.0.1:9102".to_owned(), 2)]);
-
-    for key in [
-        "rule = \"jobs\"",
-        "price_cap = 1",
-        "mode = \"flex\"",
-        "min = 1",
-        "max = 1",
-        "window = \"1m\"",
-        "autoscale = true",
-        "drain_limit = \"1m\"",
-    ] {
-        let text = text.replace("target_concurrency = 8", key);
-        let name = key.split(' ').next().expect("key");
-        let fault =
-            format!("line 3: deployment[0].{name}: must not be given with replicas: their number is fixed");
-        assert_eq!(faults(&text), [fault]);
-    }
-    let twice = text.replace("9102", "9101");
-    let fault = "line 7: deployment[0].replica[1].url = \"http://127.0.0.1:9101\": must not be given twice in one deployment";
-    assert_eq!(faults(&twice), [fault]);
-    let many: String = (1..=33).map(|i| format!("[[deployment.replica]]\nurl = \"http://h{i}\"\n")).collect();
-    assert_eq!(
-        faults(&format!("[[deployment]]\nname = \"m\"\n{many}")),
-        ["line 1: deployment[0].replica: must be 1 to 32 replicas, not 33"]
-    );
-}
-
-#[test]
-fn replicas_come_from_exactly_one_source() {
-    assert_eq!(
-        faults("[[deployment]]\nname = \"m\"\n"),
-        [
-            "line 1: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own) or replicas (their URLs)"
-        ]
-    );
-    assert_eq!(
-        faults_of("replica = [{ url = \"http://127.0.0.1:1\" }]"),
-        [
-            "line 1: deployment[0]: must have one of process, docker, exec and replica, not process and replica"
-        ]
-    );
-    assert_eq!(
-        faults("[[deployment]]\nname = \"m\"\nreplica = []\n"),
-        ["line 1: deployment[0].replica: must be 1 to 32 replicas, not 0"]
-    );
-    let none =
-        "deployment: at least one is needed: a table [[deployment]] with a name and a process or replicas";
-    assert_eq!(faults(""), [none]);
-    assert_eq!(faults("deployment = []"), [none]);
-}
-
-#[test]
 fn the_port_may_stand_in_the_command_or_in_the_environment() {
     let text = |process: &str| format!("[[deployment]]\nname = \"m\"\n[deployment.process]\n{process}\n");
     for good in
@@ -245,35 +183,6 @@ fn names_are_unique_over_all_deployments() {
             format!("line 7: deployment[1].name = \"b\": {}", rule(3)),
             format!("line 8: deployment[1].aliases[0] = \"a\": {}", rule(2)),
         ]
-    );
-}
-
-#[test]
-fn r1_conversation_headers_are_checked() {
-    let headers = |list: &str| format!("conversations = {{ headers = {list} }}");
-    let names = started(&headers("[\"X-Chat\", \"thread\"]")).conversation_headers;
-    assert_eq!(names, ["x-chat", "thread"]);
-    assert!(started(&headers("[]")).conversation_headers.is_empty());
-    for (list, part) in [
-        ("[\"a\", \"A\"]", "headers[1] = \"A\": must not be named twice"),
-        ("[\"x-request-id\"]", "must not be the id of a request"),
-        ("[\"a b\"]", "must be the name of a header"),
-        ("\"a\"", "headers: must be a list in brackets"),
-    ] {
-        let got = faults_of(&headers(list));
-        assert!(got.len() == 1 && got[0].contains(part), "{list}: {got:?}");
-    }
-}
-
-#[test]
-fn r3_a_policy_is_one_of_five() {
-    for name in PolicyName::ALL {
-        assert_eq!(started(&format!("policy = \"{}\"", name.as_str())).limits.policy, name);
-    }
-    let rule = "must be one of \"least-load\", \"two-choices\", \"prefix\", \"round-robin\", \"random\"";
-    assert_eq!(
-        faults_of("policy = \"fastest\""),
-        [format!("line 3: deployment[0].policy = \"fastest\": {rule}")]
     );
 }
 
@@ -324,8 +233,8 @@ fn wrong_shapes_are_told_apart() {
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
-             replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, process, docker, exec, http2, tls, \
-             mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
+             process, docker, exec, slurm, replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, \
+             http2, tls, mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]
     );

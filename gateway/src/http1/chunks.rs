@@ -37,6 +37,8 @@ enum At {
     /// Before the very last byte.
     LastLf,
     End,
+    /// It is no chunked body, and never ends.
+    Broken,
 }
 
 /// Where in a chunked body the reader is.
@@ -66,7 +68,7 @@ impl Chunks {
     /// early as it can be.
     ///
     /// # Errors
-    /// See [`BadChunk`]. The body has no end then that could be trusted.
+    /// See [`BadChunk`]. The body has no end then that could be trusted, and this is all that is said from then on.
     pub fn take(&mut self, bytes: &mut BytesMut) -> Result<Option<BytesMut>, BadChunk> {
         self.skip(bytes)?;
         if self.at != At::Data || bytes.is_empty() {
@@ -88,7 +90,7 @@ impl Chunks {
         while !matches!(self.at, At::Data | At::End)
             && let Some(byte) = bytes.get(read)
         {
-            self.at = self.step(*byte)?;
+            self.at = self.step(*byte).inspect_err(|_| self.at = At::Broken)?;
             read += 1;
         }
         bytes.advance(read);
@@ -124,6 +126,7 @@ impl Chunks {
             (At::TrailerLf, b'\n') => Ok(At::Trailer),
             (At::LastLf, b'\n') => Ok(At::End),
             (At::SizeEnd | At::TrailerLf | At::LastLf, _) => Err(BadChunk("a line ends with CR alone")),
+            (At::Broken, _) => Err(BadChunk("it was broken before")),
             (At::Data | At::End, _) => Ok(self.at),
         }
     }

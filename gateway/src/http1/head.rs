@@ -62,19 +62,20 @@ pub struct Head<T> {
 
 type Slots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
 
-/// The head of a request at the start of `bytes`, which it is taken from; `None` while it is not whole. `seen` bytes were
-/// there at the last call.
+/// The head of a request at the start of `bytes`, which it is taken from together with the empty lines before it; `None`
+/// while it is not whole. `seen` bytes were there at the last call.
 ///
 /// # Errors
 /// See [`BadHead`].
 pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<()>>>, BadHead> {
+    let seen = seen.saturating_sub(skip_empty_lines(bytes));
     if !may_be_whole(bytes, seen)? {
         return Ok(None);
     }
     let mut slots: Slots<'_> = [MaybeUninit::uninit(); HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let httparse::Status::Complete(length) = parsed.parse_with_uninit_headers(bytes, &mut slots)? else {
-        return Ok(None);
+        return more(bytes);
     };
     let target = parsed.path.unwrap_or_default();
     if target.len() > TARGET_MAX {
@@ -91,11 +92,13 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
     bytes.advance(length);
 
     let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
+    let doubtful = marks.framing && is_doubtful(&headers);
     let mut message = Request::new(());
     let expects = marks.expect
         && version == Version::HTTP_11
         && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
+    let keeps = keeps && !doubtful;
     (*message.method_mut(), *message.uri_mut()) = (method, uri);
     (*message.version_mut(), *message.headers_mut()) = (version, headers);
     Ok(Some(Head { message, body, keeps, expects }))
@@ -118,7 +121,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let httparse::Status::Complete(length) =
             config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut slots)?
         else {
-            return Ok(None);
+            return more(bytes);
         };
         let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
         let status = status.ok_or(BadHead::Malformed("the status is no number"))?;
@@ -130,9 +133,11 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
         bytes.advance(length);
         let body = response_body(&headers, status, version)?;
-        // Two statements on where an answer ends may be an attempt to hide a second answer in the first: the transfer
-        // coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
-        let doubtful = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+        // Where a length or a coding tells of a body behind a status that has none, it may come after all.
+        let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let told = headers.contains_key(TRANSFER_ENCODING)
+            || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+        let doubtful = is_doubtful(&headers) || (bodyless && told);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
         let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
         let mut message = Response::new(());
@@ -140,6 +145,26 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         (*message.version_mut(), *message.headers_mut()) = (version, headers);
         return Ok(Some(Head { message, body, keeps, expects: false }));
     }
+}
+
+/// Drops the empty lines at the start of `bytes`, which some clients send after a body (RFC 9112, 2.2); gives how many
+/// bytes that were. However many come, none of them is kept or looked at twice.
+pub fn skip_empty_lines(bytes: &mut BytesMut) -> usize {
+    let mut length = 0;
+    while let Some(rest) = bytes.get(length..) {
+        length += match rest {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => break,
+        };
+    }
+    bytes.advance(length);
+    length
+}
+
+/// What is there is the beginning of a head, unless it is too long for that.
+fn more<T>(bytes: &[u8]) -> Result<Option<T>, BadHead> {
+    if bytes.len() > HEAD_MAX { Err(BadHead::TooLarge) } else { Ok(None) }
 }
 
 /// Whether the end of a head can be in `bytes`, of which `seen` were looked at before. Keeps a head that comes byte by
@@ -208,6 +233,12 @@ impl Whole {
     }
 }
 
+/// Whether a message says twice where it ends, which may be an attempt to hide a second one in it: the transfer coding
+/// counts, and nothing else is read from that connection (RFC 9112, 6.3).
+fn is_doubtful(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+}
+
 /// Whether the connection may be used again, as far as `connection` says.
 fn keeps(headers: &HeaderMap, version: Version) -> bool {
     let mut keep_alive = false;
@@ -226,13 +257,14 @@ fn keeps(headers: &HeaderMap, version: Version) -> bool {
 /// The body of a request (RFC 9112, 6.3). One that has both a length and chunks is chunked; whether it is answered with
 /// anything but 400 is not decided here.
 fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> {
+    let length = length(headers, false)?;
     match last_coding(headers) {
         Some(_) if version != Version::HTTP_11 => {
             Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
         }
         Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
         Some(_) => Err(BadHead::Malformed("the only transfer-encoding that is understood is `chunked`")),
-        None => Ok(length(headers, false)?.map_or(Left::NONE, Left::Length)),
+        None => Ok(length.map_or(Left::NONE, Left::Length)),
     }
 }
 

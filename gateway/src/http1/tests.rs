@@ -253,6 +253,20 @@ fn h6_heads_are_bounded() {
 }
 
 #[test]
+fn h6_empty_lines_before_a_head_are_not_kept() {
+    let lines = "\r\n\n".repeat(HEAD_MAX);
+    let mut held = BytesMut::from(lines.as_bytes());
+    assert!(matches!(head::request(&mut held, 10), Ok(None)));
+    assert_eq!(held.len(), 0);
+    held.extend_from_slice(b"\r\n\r");
+    assert!(matches!(head::request(&mut held, 0), Ok(None)));
+    held.extend_from_slice(b"\nGET / HTTP/1.1\r\n\r\n");
+    assert!(matches!(head::request(&mut held, 1), Ok(Some(_))));
+    let answer = head::response(&mut BytesMut::from(lines.as_bytes()), 10);
+    assert_eq!(answer.err(), Some(BadHead::TooLarge), "a replica that sends nothing else");
+}
+
+#[test]
 fn h6_a_request_tells_its_length_once_or_always_the_same() {
     let length = |lines: &str| {
         let text = format!("POST / HTTP/1.1\r\n{lines}\r\n");
@@ -263,6 +277,21 @@ fn h6_a_request_tells_its_length_once_or_always_the_same() {
         assert_eq!(length(&format!("content-length: {lines}\r\n")), None, "{lines:?}");
     }
     assert_eq!(length("content-length: 3\r\ncontent-length: 4\r\n"), None);
+    assert_eq!(length("content-length: 03, 3\r\ntransfer-encoding: chunked\r\n"), None, "beside chunks too");
+}
+
+#[test]
+fn h6_nothing_follows_a_message_that_says_twice_where_it_ends() {
+    let keeps = |lines: &str| {
+        let request = format!("GET /livez HTTP/1.1\r\nhost: a\r\n{lines}\r\n");
+        let answer = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+        let request = head::request(&mut BytesMut::from(request.as_bytes()), 0);
+        let answer = head::response(&mut BytesMut::from(answer.as_bytes()), 0);
+        [request.ok().flatten().map(|head| head.keeps), answer.ok().flatten().map(|head| head.keeps)]
+    };
+    assert_eq!(keeps("content-length: 5\r\n"), [Some(true); 2]);
+    assert_eq!(keeps("transfer-encoding: chunked\r\n"), [Some(true); 2]);
+    assert_eq!(keeps("content-length: 5\r\ntransfer-encoding: chunked\r\n"), [Some(false); 2]);
 }
 
 #[test]
@@ -294,6 +323,16 @@ fn h6_chunks_that_another_reader_could_take_otherwise_are_refused() {
         aside(&format!("0\r\n{}\r\n\r\n", "x".repeat(16_000)))
             && !aside(&format!("0\r\n{}\r\n\r\n", "x".repeat(17_000)))
     );
+}
+
+#[test]
+fn h6_chunks_that_are_broken_never_end() {
+    let mut left = Left::chunked();
+    let mut held = BytesMut::from(&b"1\r\nx\r\n5;a\nX\r\n0\r\n\r\n"[..]);
+    assert!(left.take(&mut held).is_err());
+    for _ in 0..5 {
+        assert!(left.take(&mut held).is_err() && !left.is_over(), "{held:?}");
+    }
 }
 
 #[test]
@@ -353,5 +392,17 @@ fn h6_a_connection_is_kept_as_both_versions_have_it() {
         let text = format!("HTTP/1.1 200 OK\r\n{answer}\r\n");
         let head = head::response(&mut BytesMut::from(text.as_bytes()), 0);
         assert_eq!(head.expect("a head").expect("a whole one").keeps, keeps, "{answer:?}");
+    }
+    for (answer, keeps) in [
+        ("", true),
+        ("content-length: 0\r\n", true),
+        ("content-length: 5\r\n", false),
+        ("transfer-encoding: chunked\r\n", false),
+    ] {
+        for status in ["204 No Content", "304 Not Modified"] {
+            let text = format!("HTTP/1.1 {status}\r\n{answer}\r\n");
+            let head = head::response(&mut BytesMut::from(text.as_bytes()), 0);
+            assert_eq!(head.expect("a head").expect("a whole one").keeps, keeps, "{status} {answer:?}");
+        }
     }
 }

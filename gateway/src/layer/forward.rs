@@ -178,7 +178,7 @@ impl Attempt<'_> {
     }
 
     /// Another attempt, where one is left and the budget allows it.
-    fn again(&mut self, held: &Held, failure: Failure) -> Next {
+    fn again(&mut self, held: &mut Held, failure: Failure) -> Next {
         let Identified { deployment, facts, .. } = self.request;
         self.tries.failed(held.replica(), failure, self.sends);
         if !self.tries.may_go_on() {
@@ -187,6 +187,7 @@ impl Attempt<'_> {
         if failure.costs() && !deployment.pool.may_retry() {
             return Next::Fail(ApiError::bad_replica(SPENT));
         }
+        held.release();
         Next::Attempt(deployment.pool.retry(facts, self.tries.tried(), self.arrived))
     }
 }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, HeaderMap, HeaderName};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName};
 use http::{HeaderValue, Response};
 use http_body::{Body, Frame};
 use tidegate_shared::names::header;
@@ -69,7 +69,9 @@ pub async fn keep(
     let mut pending = Pending(tokio::task::spawn_local(answer));
     match tokio::time::timeout(every, &mut pending).await {
         Ok(response) if is_event_stream(&response) => {
-            let (parts, body) = response.into_parts();
+            let (mut parts, body) = response.into_parts();
+            // Comments are not counted in it.
+            parts.headers.remove(CONTENT_LENGTH);
             let state = State::Stream(Box::new(body), SseScan::new());
             Response::from_parts(parts, ResponseBody::Kept(Box::new(Kept::new(state, every, clock))))
         }
@@ -271,6 +273,18 @@ mod tests {
             assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
         }
         assert_eq!(super::asked(&mut HeaderMap::new(), true), Ok(None));
+    }
+
+    #[tokio::test]
+    async fn c_083_a_stream_that_may_get_comments_tells_no_length() {
+        let event = Bytes::from_static(b"data: x\n\n");
+        let mut answer = respond::events(ResponseBody::from(event), HeaderValue::from_static("id"));
+        answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("9"));
+        let (every, clock, id) = (Duration::from_secs(300), Clock::start(), HeaderValue::from_static("id"));
+        let kept = keep(async { answer }, every, clock, id);
+        let kept = tokio::task::LocalSet::new().run_until(kept).await;
+        assert!(matches!(kept.body(), ResponseBody::Kept(_)));
+        assert!(!kept.headers().contains_key(CONTENT_LENGTH), "over HTTP/2 it would be believed");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads the body of a request into memory, within its limits: one body (H4), all bodies (C-072), and time (H6): a
 //! silence, and the whole of it by its size.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,9 +23,12 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes per second that a client must come to in the long run: a body that drips in holds its memory and its
 /// connection for ever.
 const SLOWEST: u64 = 16 << 10;
-/// After an answer to a request whose body was not read: how much of it is read and thrown away, and how long a client
-/// may be silent meanwhile, so that it gets to see the answer before the connection goes.
-pub const DISCARD: (u64, Duration) = (256 << 20, Duration::from_secs(2));
+/// After an answer to a request whose body was not read: how many bytes of it are read and thrown away, how long a client
+/// may be silent meanwhile, and how long all of it may take, so that it gets to see the answer before the connection
+/// goes and nobody holds a connection by dripping.
+const THROWN: u64 = 256 << 20;
+const THROWN_SILENCE: Duration = Duration::from_secs(2);
+const THROWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The memory that bodies may take, over all requests of the process.
 #[derive(Debug)]
@@ -110,7 +114,7 @@ pub enum NoBody<B: Source> {
     Refused(ApiError, B),
     /// All bodies together take the memory that they may take.
     NoMemory(B),
-    /// The client left, or broke the protocol, in the middle of it (C-136). Nobody is there to answer.
+    /// The client left, or broke the protocol, in the middle of it (C-136). Whoever is still there is told.
     Gone(B::Error),
 }
 
@@ -118,6 +122,18 @@ pub enum NoBody<B: Source> {
 const AHEAD: u64 = 1 << 20;
 /// Room for a read, in bytes, where the size of the body is not known.
 const STEP: usize = 16 << 10;
+
+/// Bodies from this size on, in bytes, are read into memory that is used again: the system takes larger pieces back at
+/// once, and to give one anew costs a fault for each page.
+const LARGE: usize = 64 << 10;
+/// The largest whose memory is kept.
+const LARGEST: usize = 2 << 20;
+/// Pieces of it that a core keeps.
+const PLACES_MAX: usize = 8;
+
+thread_local! {
+    static PLACES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Reads the whole body.
 ///
@@ -135,7 +151,8 @@ pub async fn whole<B: Source>(
     if announced.is_some_and(|announced| announced > limit) {
         return Err(NoBody::Refused(ApiError::too_large(limit), body));
     }
-    let mut whole = BytesMut::with_capacity(usize::try_from(announced.unwrap_or(0).min(AHEAD)).unwrap_or(0));
+    let expected = usize::try_from(announced.unwrap_or(0).min(AHEAD)).unwrap_or(0);
+    let mut whole = if expected < LARGE { BytesMut::with_capacity(expected) } else { place(expected) };
     while announced.is_none_or(|announced| share.bytes < announced) {
         if whole.len() == whole.capacity() {
             whole.reserve(whole.len().max(STEP));
@@ -155,7 +172,32 @@ pub async fn whole<B: Source>(
         }
         share.bytes += read;
     }
-    Ok((whole.freeze(), share))
+    if !(LARGE..=LARGEST).contains(&whole.len()) {
+        return Ok((whole.freeze(), share));
+    }
+    let body = whole.split().freeze();
+    keep(whole);
+    Ok((body, share))
+}
+
+/// Memory for a body of `size` bytes: that of an earlier one which nobody has any more and which is not too large for
+/// it, else new.
+fn place(size: usize) -> BytesMut {
+    PLACES.with_borrow_mut(|places| {
+        let free =
+            places.iter_mut().position(|place| place.try_reclaim(size) && place.capacity() <= 2 * size);
+        free.map_or_else(|| BytesMut::with_capacity(size), |free| places.swap_remove(free))
+    })
+}
+
+/// Keeps memory, which a body still has, for a later one.
+fn keep(place: BytesMut) {
+    PLACES.with_borrow_mut(|places| {
+        if places.len() == PLACES_MAX {
+            places.remove(0);
+        }
+        places.push(place);
+    });
 }
 
 /// More of a body, which must all be there at `whole_by`. What is there already costs no timer.
@@ -189,17 +231,24 @@ async fn more<B: Source>(
 
 /// Reads what is left of a refused body and throws it away, within bounds.
 pub async fn discard<B: Source>(mut body: B) {
-    let (mut left, silence) = DISCARD;
-    let mut thrown = BytesMut::new();
-    loop {
-        thrown.clear();
-        thrown.reserve(STEP);
-        let more = poll_fn(|cx| body.poll_more(cx, &mut thrown));
-        match tokio::time::timeout(silence, more).await {
-            Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
-            _ => return,
+    throw_away(|cx, into| body.poll_more(cx, into)).await;
+}
+
+/// Throws away what `more` adds, within the same bounds, until it adds nothing or fails.
+pub async fn throw_away<E>(mut more: impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Result<usize, E>>) {
+    let all = async {
+        let (mut left, mut thrown) = (THROWN, BytesMut::new());
+        loop {
+            thrown.clear();
+            let more = poll_fn(|cx| more(cx, &mut thrown));
+            match tokio::time::timeout(THROWN_SILENCE, more).await {
+                Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
+                _ => return,
+            }
         }
-    }
+    };
+    // Whether it came to its end is the same: the connection goes.
+    let _ = tokio::time::timeout(THROWN_WITHIN, all).await;
 }
 
 #[cfg(test)]
@@ -251,6 +300,32 @@ mod tests {
             Err(NoBody::NoMemory(_)) => Err("no memory".to_owned()),
             Err(NoBody::Gone(never)) => match never {},
         }
+    }
+
+    #[test]
+    fn c_072_memory_of_large_bodies_is_used_again_when_nobody_has_it() {
+        let mut first = place(LARGE);
+        first.extend_from_slice(&[b'a'; LARGE]);
+        let (body, at) = (first.split().freeze(), first.as_ptr());
+        keep(first);
+        let mut second = place(LARGE);
+        second.extend_from_slice(&[b'b'; LARGE]);
+        assert!(body.iter().all(|byte| *byte == b'a'), "what somebody has is left alone");
+        drop((body, second));
+        let third = place(LARGE);
+        assert_eq!(third.as_ptr().wrapping_add(LARGE), at);
+        assert!(place(LARGEST).capacity() >= LARGEST);
+        (0..20).for_each(|_| keep(BytesMut::with_capacity(LARGE)));
+        assert_eq!(PLACES.with_borrow(Vec::len), PLACES_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h6_what_is_thrown_away_holds_no_connection_for_ever() {
+        let pause = Duration::from_secs(1);
+        let (pieces, bytes) = (100_000, 1);
+        let mut body = Dripping { pieces, bytes, pause, timer: Box::pin(sleep(pause)) };
+        throw_away(|cx, into| body.poll_more(cx, into)).await;
+        assert!((1..pieces - 1).contains(&body.pieces), "some of it was read, and not all: {}", body.pieces);
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,9 +45,10 @@ enum Watch {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Exchange {
+    /// Dropped before the connection to the replica, which sees its end when the place is free.
+    held: Option<Held>,
     inner: Answer,
     watch: Watch,
-    held: Option<Held>,
     /// The status says that the replica did what it was asked.
     good: bool,
     record: Record,
@@ -211,9 +212,11 @@ impl Exchange {
         }
         self.blame(&why);
         self.end(Outcome::FailedMidway);
+        let event = ApiError::bad_replica("the replica broke off its answer").event();
+        // Of a length that was told, only what is left: half of an error would look like the rest of the answer.
+        let fits = self.inner.size_hint().exact().is_none_or(|left| event.len() as u64 <= left);
         self.inner.close();
-        if readable {
-            let event = ApiError::bad_replica("the replica broke off its answer").event();
+        if readable && fits {
             return Poll::Ready(Some(Ok(Frame::data(event))));
         }
         self.cut = Some(Cut(why));

@@ -96,6 +96,12 @@ impl Held {
         self.give_back(spent);
     }
 
+    /// The attempt came to nothing and another is to follow: the place is free, what was noted counts, and the next
+    /// attempt is not in its own way. Where it was is still known.
+    pub fn release(&mut self) {
+        self.give_back(&Spent::default());
+    }
+
     fn give_back(&mut self, spent: &Spent) {
         if let Some(lease) = self.lease.take() {
             self.pool.locked(|state, now| state.dispatcher.end(now, lease, spent));

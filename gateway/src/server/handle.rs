@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use tidegate_shared::names::header;
 
-use super::link::ClientBody;
+use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
 use crate::http1::head::BadHead;
 use crate::http1::write;
@@ -220,7 +220,13 @@ async fn complete(
         }
         Err(NoBody::Gone(error)) => {
             record.trouble(&error.to_string());
-            return closing(respond::error(record, &ApiError::bad_request("the request body ended early")));
+            let text = match error {
+                BodyError::Chunk(bad) => bad.to_string(),
+                BodyError::Io(_) | BodyError::Ended | BodyError::Http2(_) => {
+                    "the request body ended early".to_owned()
+                }
+            };
+            return closing(respond::error(record, &ApiError::bad_request(text)));
         }
     };
     let size = body.len();

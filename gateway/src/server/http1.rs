@@ -11,7 +11,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use bytes::BytesMut;
 use futures_util::FutureExt;
 use http::header::CONNECTION;
 use http::{Method, Request, Response, StatusCode, Version};
@@ -158,14 +157,5 @@ async fn linger(mut link: Link) {
     if (link.is_read() && link.is_idle()) || link.stream.shutdown().await.is_err() {
         return;
     }
-    let (mut left, silence) = read::DISCARD;
-    let mut thrown = BytesMut::new();
-    loop {
-        thrown.clear();
-        let read = poll_fn(|cx| poll_fill(&mut link.stream, cx, &mut thrown));
-        match tokio::time::timeout(silence, read).await {
-            Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
-            _ => return,
-        }
-    }
+    read::throw_away(|cx, thrown| poll_fill(&mut link.stream, cx, thrown)).await;
 }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use http::Request;
 use hyper::body::Incoming;
 use thiserror::Error;
@@ -60,10 +60,7 @@ impl Link {
 
     /// Whether nothing of a next request has come. The empty lines that some clients send after a body are dropped.
     pub(super) fn is_idle(&mut self) -> bool {
-        while let Some(length) = empty_line(&self.ahead) {
-            self.ahead.advance(length);
-            self.seen = self.seen.saturating_sub(length);
-        }
+        self.seen = self.seen.saturating_sub(head::skip_empty_lines(&mut self.ahead));
         self.ahead.is_empty()
     }
 
@@ -168,15 +165,6 @@ impl Link {
             self.expected = self.expected.get(written..).unwrap_or_default();
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-/// The length of an empty line at the start of `bytes`.
-fn empty_line(bytes: &[u8]) -> Option<usize> {
-    match bytes {
-        [b'\n', ..] => Some(1),
-        [b'\r', b'\n', ..] => Some(2),
-        _ => None,
     }
 }
 

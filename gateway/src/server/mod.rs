@@ -12,8 +12,10 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -225,7 +227,7 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
         return;
     }
     let stream = client::ClientStream::new(stream);
-    match opening(stream, core.gateway.limits.header_read).await {
+    match opening(&core.closing, stream, core.gateway.limits.header_read).await {
         Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
@@ -237,13 +239,14 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
 enum Opening {
     Http1(Link),
     Http2(client::Reread),
-    /// They do not come.
+    /// They do not come, or nothing has come when the gateway stops.
     Silent,
 }
 
 /// Reads until it is known which protocol a client speaks, at most for `limit`.
-async fn opening(mut stream: client::ClientStream, limit: Duration) -> Opening {
+async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Duration) -> Opening {
     let mut ahead = BytesMut::new();
+    let mut told = pin!(closing.told.notified());
     let known = async {
         loop {
             match PREFACE.get(..ahead.len()) {
@@ -254,7 +257,12 @@ async fn opening(mut stream: client::ClientStream, limit: Duration) -> Opening {
             if ahead.len() == PREFACE.len() {
                 return Some(true);
             }
-            match poll_fn(|cx| poll_fill(&mut stream, cx, &mut ahead)).await {
+            let read = poll_fn(|cx| {
+                let read = poll_fill(&mut stream, cx, &mut ahead);
+                let stops = closing.begun.get() || told.as_mut().poll(cx).is_ready();
+                if read.is_pending() && stops && ahead.is_empty() { Poll::Ready(Ok(0)) } else { read }
+            });
+            match read.await {
                 Ok(1..) => {}
                 Ok(_) | Err(_) => return None,
             }

@@ -184,8 +184,8 @@ impl Waiting {
             }
             self.advance(written);
         }
-        // One that waits for its replica holds no memory.
-        self.sent = 0;
+        // One that waits for its replica holds no memory, not even by an empty piece of it.
+        (self.sent, self.large) = (0, Bytes::new());
         if self.small.capacity() > 0 {
             self.small.clear();
             if self.small.capacity() <= 2 * ENOUGH {

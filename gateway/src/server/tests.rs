@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::Request;
 use http_body_util::Full;
 use hyper::client::conn::http2;
@@ -126,4 +127,27 @@ async fn a_core_that_cannot_start_says_so() {
     let (gateway, ..) = gateway(endless(told).await, Duration::from_secs(1)).await;
     let file = OwnedFd::from(tempfile::tempfile().expect("a file"));
     assert!(spawn(gateway, 0, file.into()).is_err(), "a file is no listener");
+}
+
+#[tokio::test]
+async fn a_client_that_has_sent_nothing_does_not_keep_the_gateway_from_stopping() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
+    let to = listener.local_addr().expect("address");
+    let hour = Duration::from_secs(3600);
+    let closing = Closing::default();
+    let _client = TcpStream::connect(to).await.expect("connect");
+    let (stream, _) = listener.accept().await.expect("accept");
+    let mut silent = std::pin::pin!(opening(&closing, client::ClientStream::new(stream), hour));
+    assert!(silent.as_mut().now_or_never().is_none(), "it may send something yet");
+    let mut client = TcpStream::connect(to).await.expect("connect");
+    client.write_all(b"P").await.expect("sent");
+    let (stream, _) = listener.accept().await.expect("accept");
+    stream.readable().await.expect("readable");
+    let mut begun = std::pin::pin!(opening(&closing, client::ClientStream::new(stream), hour));
+    assert!(begun.as_mut().now_or_never().is_none(), "either protocol may follow");
+
+    closing.begin();
+    assert!(matches!(silent.now_or_never(), Some(Opening::Silent)));
+    client.write_all(b"OST").await.expect("sent");
+    assert!(matches!(begun.await, Opening::Http1(_)), "a request that has begun is read");
 }

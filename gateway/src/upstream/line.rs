@@ -98,6 +98,8 @@ impl Line {
         let mut line = self;
         let mut ahead = BytesMut::new();
         let mut seen = 0;
+        // Also when all of it was interim answers, of which nothing is left.
+        let mut begun = false;
         let mut unsent = None;
         let answer = poll_fn(|cx| {
             if let Some(rest) = &mut sending {
@@ -110,7 +112,7 @@ impl Line {
             }
             loop {
                 match poll_fill(&mut line.wire, cx, &mut ahead) {
-                    Poll::Ready(Ok(1..)) => {}
+                    Poll::Ready(Ok(1..)) => begun = true,
                     Poll::Ready(Ok(_)) => return Poll::Ready(Err(Broken::Ended)),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
@@ -131,7 +133,7 @@ impl Line {
                 let answer = LineAnswer { line, ahead, left: head.body, keeps, sending };
                 Ok((head.message, answer))
             }
-            Err(error) => Err((error, seen > 0 || !ahead.is_empty())),
+            Err(error) => Err((error, begun)),
         }
     }
 }

@@ -69,6 +69,12 @@ impl Task {
         }
     }
 
+    /// The usual rule: jobs for images and videos, else concurrency, which acts within a second and needs nothing of
+    /// the engines.
+    pub const fn rule(self) -> RuleChoice {
+        RuleChoice::Fixed(if self.is_jobs() { Rule::Jobs } else { Rule::Concurrency })
+    }
+
     /// Whether its requests are jobs that run for long, of which the engine's memory says nothing.
     pub const fn is_jobs(self) -> bool {
         matches!(self, Self::Image | Self::Video)
@@ -76,11 +82,10 @@ impl Task {
 }
 
 /// Which rule an operator wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuleChoice {
     /// Jobs for images and videos; else token load from the first moment on at which a ready replica tells what it
     /// can hold, and concurrency before.
-    #[default]
     Auto,
     /// This one.
     Fixed(Rule),
@@ -120,12 +125,12 @@ pub struct Sizing {
 impl Default for Sizing {
     fn default() -> Self {
         Self {
-            rule: RuleChoice::Auto,
+            rule: Task::Chat.rule(),
             task: Task::Chat,
             mode: Mode::Flex,
             min: Mode::Flex.min(),
             max: 1,
-            target_concurrency: Task::Chat.target_concurrency(RuleChoice::Auto),
+            target_concurrency: Task::Chat.target_concurrency(Task::Chat.rule()),
             window: Mode::Flex.window(),
             cool: COOL,
             queue_threshold: Duration::from_secs(1),

@@ -37,7 +37,8 @@ impl From<Blocked> for ScaleReason {
 /// What the next `count` replicas are started on, in order; fewer where something blocks the rest.
 ///
 /// Cheapest per hour first; among equals where the weights already are, then the largest, then by name. An offer is
-/// taken no more often than it says is free; one that does not say may be taken for all of them.
+/// taken no more often than it says is free; one that does not say may be taken for all of them. Those that find no room
+/// anywhere wait for it on the first offer that lets them.
 pub fn choose(offers: &[Offer], sizing: &Sizing, count: usize) -> (Vec<Offer>, Option<Blocked>) {
     let large_enough = |offer: &&Offer| sizing.memory.is_none_or(|need| offer.memory >= Some(need));
     let within_cap = |offer: &&Offer| sizing.price_cap.is_none_or(|cap| offer.price <= cap);
@@ -46,7 +47,9 @@ pub fn choose(offers: &[Offer], sizing: &Sizing, count: usize) -> (Vec<Offer>, O
     good.sort_by_key(|offer| (offer.price, !offer.cached, Reverse(offer.capacity), &offer.name));
     let room = |offer: &Offer| offer.free.map_or(count, |free| usize::try_from(free).unwrap_or(count));
     let places = good.iter().flat_map(|offer| std::iter::repeat_n(*offer, room(offer).min(count)));
-    let chosen: Vec<Offer> = places.take(count).cloned().collect();
+    let waiting = good.iter().copied().find(|offer| offer.queues).into_iter();
+    let waiting = waiting.flat_map(|offer| std::iter::repeat_n(offer, count));
+    let chosen: Vec<Offer> = places.chain(waiting).take(count).cloned().collect();
     if chosen.len() == count {
         return (chosen, None);
     }
@@ -98,6 +101,18 @@ mod tests {
         let all = [offer("dear", 300, Some(9)), offer("cheap", 100, Some(1)), offer("mid", 200, Some(1))];
         let chosen = choose(&all, &Sizing::default(), 4);
         assert_eq!((names(&chosen), chosen.1), (vec!["cheap", "mid", "dear", "dear"], None));
+    }
+
+    #[test]
+    fn m1_who_finds_no_room_waits_for_the_cheapest_where_that_is_possible() {
+        let queues = |name, price, free| Offer { queues: true, ..offer(name, price, Some(free)) };
+        let all = [queues("cheap", 100, 0), queues("mid", 200, 1), queues("dear", 300, 9)];
+        let sizing = Sizing { price_cap: Some(Price(200)), ..Sizing::default() };
+        let chosen = choose(&all, &sizing, 3);
+        assert_eq!((names(&chosen), chosen.1), (vec!["mid", "cheap", "cheap"], None));
+        assert_eq!(names(&choose(&all, &Sizing::default(), 3)), ["mid", "dear", "dear"]);
+        let capped = Sizing { price_cap: Some(Price(99)), ..Sizing::default() };
+        assert!(matches!(choose(&all, &capped, 1).1, Some(Blocked::PriceCap { .. })));
     }
 
     #[test]

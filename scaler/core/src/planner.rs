@@ -36,6 +36,8 @@ pub struct Supply {
     pub offers: Vec<Offer>,
     /// What the gateway as a whole allows.
     pub grant: Grant,
+    /// Replicas on their way that the provider has taken and has no room for yet.
+    pub waiting: u32,
 }
 
 /// What one evaluation came to.
@@ -140,12 +142,16 @@ impl Planner {
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
         let counted = Counted { needed, load, target, current: fleet.current() };
+        let reason = match blocked.unwrap_or(reason) {
+            ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => ScaleReason::NoCapacity,
+            reason => reason,
+        };
         Plan {
             target,
             orders,
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
-            why: decision(seen, rule, counted, blocked.unwrap_or(reason)),
+            why: decision(seen, rule, counted, reason),
         }
     }
 

@@ -43,6 +43,8 @@ struct Member {
     stage: Stage,
     /// Ordered by this loop, not adopted.
     ordered_here: bool,
+    /// Its provider has no room for it yet.
+    queued: bool,
     /// A provider call for it is running; there is never a second one.
     busy: bool,
     /// Set once it has to go.
@@ -68,8 +70,8 @@ struct End {
 
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
-        let (ordered_here, busy, end, not_before) = (false, false, None, Instant::ZERO);
-        Self { capacity, price, since, stage, ordered_here, busy, end, not_before }
+        let (ordered_here, queued, busy, end, not_before) = (false, false, false, None, Instant::ZERO);
+        Self { capacity, price, since, stage, ordered_here, queued, busy, end, not_before }
     }
 
     /// The announcement of an end that it brought about itself.
@@ -108,8 +110,11 @@ impl Book {
         }
         let capacity = listed.capacity;
         member.price = listed.price;
+        member.queued = matches!(listed.state, InstanceState::Queued { .. });
         match &listed.state {
-            InstanceState::Pending { .. } => (!known).then_some(Change::Ordered { capacity }),
+            InstanceState::Pending { .. } | InstanceState::Queued { .. } => {
+                (!known).then_some(Change::Ordered { capacity })
+            }
             InstanceState::Up { url } if member.stage == Stage::Ordered => {
                 member.stage = Stage::Up;
                 member.capacity = capacity;
@@ -225,6 +230,12 @@ impl Book {
             })
             .collect();
         seen
+    }
+
+    /// How many wait for room at their provider.
+    pub(super) fn waiting(&self) -> u32 {
+        let waits = |member: &&Member| member.queued && member.end.is_none();
+        u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
     /// Whether nothing is left.

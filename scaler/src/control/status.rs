@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tidegate_scaler_core::budget::Budget;
 use tidegate_shared::decision::ScaleDecision;
-use tidegate_shared::id::DeploymentName;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::time::Instant;
+
+use crate::provider::{Instance, InstanceState};
 
 /// Decisions kept for each deployment.
 pub const HISTORY: usize = 256;
@@ -35,6 +37,8 @@ pub struct ControlView {
     pub starts_failed: u64,
     /// Why the provider does not answer, while it does not (C2).
     pub provider_error: Option<String>,
+    /// What the replicas that are not up yet wait for, as their provider says (C2).
+    pub pending: BTreeMap<ReplicaId, String>,
     /// The last start or stop that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
 }
@@ -102,12 +106,24 @@ impl ControlStatus {
         self.lock().last_failure = Some(what);
     }
 
+    /// Takes in what the provider lists: so it answers.
+    pub(super) fn listed(&self, instances: &[Instance]) {
+        let why = |one: &Instance| match &one.state {
+            InstanceState::Pending { why } | InstanceState::Queued { why } => Some((one.id, why.clone())),
+            InstanceState::Up { .. } | InstanceState::Exited { .. } => None,
+        };
+        let mut view = self.lock();
+        view.provider_error = None;
+        view.pending = instances.iter().filter_map(why).collect();
+    }
+
     pub(super) fn spends(&self, spending: Spending) {
         self.lock().spending = spending;
     }
 
-    pub(super) fn provider_answers(&self, error: Option<String>) {
-        self.lock().provider_error = error;
+    /// The provider does not answer.
+    pub(super) fn silent(&self, why: String) {
+        self.lock().provider_error = Some(why);
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlView> {

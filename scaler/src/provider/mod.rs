@@ -5,6 +5,8 @@ pub mod docker;
 pub mod exec;
 pub mod fixed;
 pub mod process;
+pub mod rest;
+pub mod slurm;
 pub mod state;
 
 mod fingerprint;
@@ -73,6 +75,11 @@ pub struct Instance {
 pub enum InstanceState {
     /// No machine, process or address yet; `why` says what it waits for.
     Pending {
+        /// For people.
+        why: String,
+    },
+    /// It is taken, but there is no room for it yet; `why` says what is lacking.
+    Queued {
         /// For people.
         why: String,
     },

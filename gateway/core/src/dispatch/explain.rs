@@ -75,7 +75,7 @@ impl Dispatcher {
                 RouteVerdict::Forward { replica, route, chosen_by }
             }
             Decision::Refuse(no) => RouteVerdict::Refuse { reason: no.reason, retry_after: no.retry_after },
-            Decision::Wait { extra } => {
+            Decision::Wait(extra) => {
                 let before = self.queue.arrived_by(facts.priority, entry.kept.arrived);
                 let patience = self.patience(now + extra);
                 let (until, then) = patience.min((entry.start_by, Refusal::MissedDeadline));

@@ -112,7 +112,8 @@ fn replicas_come_from_one_place() {
     let text = "image = \"e\"\n[deployment.process]\ncommand = [\"e\", \"{port}\"]";
     let faults = deployment("docker", text).expect_err("two");
     assert!(
-        faults[0].ends_with("must have one of process, docker, exec and replica, not process and docker"),
+        faults[0]
+            .ends_with("must have one of process, docker, exec, slurm and replica, not process and docker"),
         "{faults:?}"
     );
 }

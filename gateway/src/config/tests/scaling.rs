@@ -16,7 +16,10 @@ fn b5_the_time_of_quiet_is_150_s_unless_a_window_is_set() {
 fn every_rule_has_its_word() {
     use RuleChoice::{Auto, Fixed};
     for (settings, rule) in [
-        ("", Auto),
+        ("", Fixed(Rule::Concurrency)),
+        ("task = \"embeddings\"", Fixed(Rule::Concurrency)),
+        ("task = \"image\"", Fixed(Rule::Jobs)),
+        ("task = \"video\"", Fixed(Rule::Jobs)),
         ("rule = \"auto\"", Auto),
         ("rule = \"concurrency\"", Fixed(Rule::Concurrency)),
         ("rule = \"token-load\"", Fixed(Rule::TokenLoad)),

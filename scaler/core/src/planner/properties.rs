@@ -94,7 +94,7 @@ impl Replicas {
 }
 
 fn plenty() -> Supply {
-    Supply { offers: vec![Offer::new("any", Capacity::ONE, Price::FREE)], grant: Grant::default() }
+    Supply { offers: vec![Offer::new("any", Capacity::ONE, Price::FREE)], ..Supply::default() }
 }
 
 fn counted(replicas: &[ReplicaFacts]) -> u32 {

@@ -67,7 +67,7 @@ impl Story {
 
 /// As many as anybody wants, for nothing.
 fn plenty() -> Supply {
-    Supply { offers: vec![Offer::new("any", Capacity::ONE, Price::FREE)], grant: Grant::default() }
+    Supply { offers: vec![Offer::new("any", Capacity::ONE, Price::FREE)], ..Supply::default() }
 }
 
 fn sizing(min: u32, max: u32) -> Sizing {

@@ -45,6 +45,20 @@ fn c3_what_an_earlier_run_started_is_announced_once() {
 }
 
 #[test]
+fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
+    let queued = |id| instance(id, InstanceState::Queued { why: "no GPU".to_owned() });
+    let mut book = Book::default();
+    let ordered = |id| (ReplicaId(id), Change::Ordered { capacity: Capacity::ONE });
+    let list = [pending(1), queued(2), queued(3)];
+    assert_eq!(book.take_in(&list, NOW), [ordered(1), ordered(2), ordered(3)]);
+    assert_eq!(book.waiting(), 2);
+    assert_eq!(book.take_in(&[pending(1), pending(2), queued(3)], NOW), []);
+    assert_eq!(book.waiting(), 1);
+    book.end(ReplicaId(3), "not needed", false);
+    assert_eq!(book.waiting(), 0);
+}
+
+#[test]
 fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
     let mut book = Book::default();
     book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);

@@ -287,7 +287,7 @@ impl Member {
         match (&self.state, stage) {
             (InstanceState::Exited { .. }, _) => false,
             (_, Stage::Ended) => true,
-            (InstanceState::Pending { .. }, Stage::Runs) => {
+            (InstanceState::Pending { .. } | InstanceState::Queued { .. }, Stage::Runs) => {
                 if let Some(url) = url(one) {
                     self.state = InstanceState::Up { url };
                 }

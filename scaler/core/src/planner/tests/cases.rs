@@ -100,14 +100,29 @@ fn c2_each_thing_that_blocks_growth_is_told_and_growth_resumes_at_the_next_evalu
     for (offers, grant, reason) in blocks {
         let mut engines = filled(3, 80, 8);
         engines.planner.resize(Sizing { price_cap: Some(cap), ..engines.planner.sizing().clone() });
-        engines.supply = Supply { offers, grant };
+        engines.supply = Supply { offers, grant, ..Supply::default() };
         let plan = engines.pass(200);
         assert_eq!((plan.target, plan.why.current, &plan.why.reason), (4, 3, &reason));
         assert_eq!(engines.actions, [], "what runs is kept, {reason:?}");
-        engines.supply = Supply { offers: cheap.clone(), grant: Grant::default() };
+        engines.supply = Supply { offers: cheap.clone(), ..Supply::default() };
         engines.second();
         assert_eq!(starts(&engines), 1, "{reason:?}");
     }
+}
+
+#[test]
+fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
+    let mut engines = filled(3, 80, 8);
+    engines.pass(200);
+    let mut seen = engines.observe();
+    let last = seen.replicas.len() - 1;
+    seen.replicas[last].phase = Phase::Provisioning;
+    engines.supply.waiting = 1;
+    let plan = engines.planner.tick(&seen, &engines.supply);
+    assert_eq!((plan.why.reason, plan.orders), (ScaleReason::NoCapacity, vec![]));
+    engines.supply.waiting = 0;
+    let plan = engines.planner.tick(&seen, &engines.supply);
+    assert_eq!(plan.why.reason, ScaleReason::OnTheirWay { count: 1 });
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! Asks Slurm again and again how the jobs of one deployment are, often while something is about to change and seldom
+//! otherwise: each job by its number, and all jobs only at the start and while one may be missing.
+//!
+//! Cancels what is ours and nobody wants; never submits anything.
+
+use std::sync::Arc;
+
+use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tokio::time::{Duration, Instant, sleep};
+use tracing::{debug, info, warn};
+
+use super::super::InstanceState;
+use super::client::{Client, Failure};
+use super::core::Core;
+use super::reply::Job;
+use super::seen::{self, Seen};
+
+/// The first pause after something has changed; it doubles.
+const QUICK: Duration = Duration::from_millis(500);
+/// The longest pause while a replica is on its way.
+const RESTLESS: Duration = Duration::from_secs(2);
+/// The longest pause otherwise, and while Slurm does not answer.
+const CALM: Duration = Duration::from_secs(10);
+/// The first pause between two lists of all jobs while one may come late; it doubles.
+const SWEEP_FIRST: Duration = Duration::from_secs(2);
+/// How often all jobs are listed while one may come late, in the long run, and how often the nodes are looked at.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Watches the jobs of one deployment until it is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    core: Arc<Core>,
+    /// Every deployment that has a provider here.
+    wanted: Vec<String>,
+    adopted: bool,
+    swept: Option<Instant>,
+    sweep_pause: Duration,
+    looked_for_room: Option<Instant>,
+}
+
+impl Watch {
+    pub(super) fn new(core: Arc<Core>, wanted: &[DeploymentName]) -> Self {
+        let wanted = wanted.iter().map(|name| name.as_str().to_owned()).collect();
+        Self { core, wanted, adopted: false, swept: None, sweep_pause: SWEEP_FIRST, looked_for_room: None }
+    }
+
+    /// Never ends.
+    pub(super) async fn run(mut self) {
+        let mut pause = QUICK;
+        loop {
+            let longest = match self.round().await {
+                Ok(news) => {
+                    self.core.set_trouble(None);
+                    if news {
+                        pause = QUICK;
+                    }
+                    if self.core.is_restless() { RESTLESS } else { CALM }
+                }
+                Err(failure) => {
+                    debug!("Slurm does not answer for {}: {failure}", self.core.spec.deployment);
+                    self.core.set_trouble(Some(failure.to_string()));
+                    CALM
+                }
+            };
+            pause = pause.min(longest);
+            tokio::select! {
+                () = sleep(pause) => pause *= 2,
+                () = self.core.look.notified() => pause = QUICK,
+            }
+        }
+    }
+
+    /// Looks at everything once; whether anything has changed.
+    async fn round(&mut self) -> Result<bool, Failure> {
+        let due = |last: Option<Instant>, pause| last.is_none_or(|last| last.elapsed() >= pause);
+        let sweeps = self.core.misses_jobs() && due(self.swept, self.sweep_pause);
+        if !self.adopted || self.core.has_lost() || sweeps {
+            self.sweep().await?;
+        }
+        let mut news = false;
+        let jobs = self.core.jobs();
+        if jobs.is_empty() {
+            // Nothing else would be asked, and that Slurm is away is to be known before it is needed.
+            self.core.client.ping().await?;
+        }
+        let whose = self.core.client.whose().map_err(Failure::Refused)?;
+        for (id, number) in jobs {
+            let job = match self.core.client.job(number).await {
+                Ok(job) => Some(job).filter(|job| self.core.is_of(id, job, &whose)),
+                Err(Failure::NoJob) => None,
+                Err(other) => return Err(other),
+            };
+            news |= self.apply(id, number, job.as_ref()).await?;
+        }
+        if news {
+            self.looked_for_room = None;
+        }
+        if due(self.looked_for_room, SWEEP) && self.core.spec.offers.iter().any(|offer| offer.gres.is_some())
+        {
+            self.looked_for_room = Some(Instant::now());
+            self.core.set_room(&self.core.client.nodes().await?);
+        }
+        Ok(news)
+    }
+
+    /// Lists all jobs; adopts the first time.
+    async fn sweep(&mut self) -> Result<(), Failure> {
+        sweep(&self.core, &self.wanted, !self.adopted).await?;
+        if self.swept.is_some() {
+            self.sweep_pause = (self.sweep_pause * 2).min(SWEEP);
+        }
+        (self.adopted, self.swept) = (true, Some(Instant::now()));
+        Ok(())
+    }
+
+    /// Takes in how the job of a replica is; whether that is new.
+    async fn apply(&self, id: ReplicaId, number: u32, job: Option<&Job>) -> Result<bool, Failure> {
+        let core = &self.core;
+        let exited = |how: String| InstanceState::Exited { how, output: core.output(id) };
+        let Some(job) = job else {
+            let how = format!("Slurm no longer knows its job {number}");
+            return Ok(core.set_state(id, exited(how)));
+        };
+        let state = match seen::look(job, core.run(id)) {
+            Seen::Queued(why) => {
+                return Ok(waits(core, id, &why, InstanceState::Queued { why: why.clone() }));
+            }
+            Seen::Held(why) => return Ok(waits(core, id, &why, InstanceState::Pending { why: why.clone() })),
+            Seen::New(why) | Seen::Starting(why) => InstanceState::Pending { why },
+            Seen::Listens { .. } if core.is_up(id) => return Ok(false),
+            Seen::Listens { node, port } => InstanceState::Up { url: url(&core.client, &node, port).await? },
+            Seen::Ending => return Ok(false),
+            Seen::Over(how) => exited(how),
+        };
+        Ok(core.set_state(id, state))
+    }
+}
+
+/// Takes in that a replica waits, and says so once; whether that is new.
+fn waits(core: &Core, id: ReplicaId, why: &str, state: InstanceState) -> bool {
+    let new = core.set_state(id, state);
+    if new {
+        info!("{} waits: {why}", core.name(id));
+    }
+    new
+}
+
+async fn url(client: &Client, node: &str, port: u16) -> Result<String, Failure> {
+    let host = client.address(node).await?;
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    Ok(format!("http://{host}:{port}"))
+}
+
+/// Lists all jobs once: finds those that are missing, and cancels those of ours that nobody wants.
+pub(super) async fn sweep(core: &Core, wanted: &[String], adopt: bool) -> Result<(), Failure> {
+    let asked = Instant::now();
+    let jobs = core.client.jobs().await?;
+    let whose = core.client.whose().map_err(Failure::Refused)?;
+    let strays = core.take_in(&jobs, &whose, wanted, adopt);
+    for stray in strays {
+        warn!("job {} of {} is cancelled: {}", stray.job, core.spec.deployment, stray.why);
+        core.client.cancel(stray.job).await?;
+    }
+    if adopt {
+        for (id, job) in core.jobs() {
+            info!("{} is found again: job {job}", core.name(id));
+        }
+    }
+    core.give_up_lost(asked);
+    Ok(())
+}

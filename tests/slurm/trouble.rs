@@ -1,0 +1,67 @@
+//! The gateway is killed, the controller restarts, an engine cannot be run: no job is lost, doubled or left, and why
+//! something does not start is told (C-005, C2).
+
+use tidegate_tests::deadline::eventually;
+
+use crate::fleet::Fleet;
+
+/// Waits until the two replicas are ready; their ids and addresses.
+async fn settled(fleet: &Fleet) -> Vec<(String, String)> {
+    fleet.gateway.ready_replicas(2).await;
+    let status = fleet.gateway.status().await;
+    let replicas = status["deployments"][0]["replicas"].as_array().cloned().unwrap_or_default();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    replicas.iter().map(|replica| (text(&replica["id"]), text(&replica["url"]))).collect()
+}
+
+#[tokio::test]
+async fn c_005_killed_at_any_moment_and_still_two_jobs() {
+    let Some(mut fleet) = Fleet::launch(|deployment| deployment.set("min", 2).set("max", 2)).await else {
+        return;
+    };
+    for round in 0..8_usize {
+        // A moment that differs from round to round.
+        let before = fleet.gateway.log().lines().count();
+        eventually("the moment of the kill", async || {
+            let (jobs, said) = (fleet.cluster.jobs().len(), fleet.gateway.log().lines().count() - before);
+            if jobs >= round % 3 || said > 10 { Ok(()) } else { Err(format!("{jobs} jobs")) }
+        })
+        .await;
+        for _ in 0..round * 97 % 509 {
+            tokio::task::yield_now().await;
+        }
+        fleet.gateway.kill();
+        fleet.gateway.restart().await;
+    }
+    let before = settled(&fleet).await;
+    fleet.jobs(2).await;
+    fleet.gateway.kill();
+    fleet.cluster.tell("stop slurmctld");
+    fleet.gateway.restart().await;
+    eventually("it says that Slurm is away", async || {
+        let status = fleet.gateway.status().await;
+        let trouble = status["deployments"][0]["trouble"].as_str().unwrap_or_default().to_owned();
+        if trouble.contains("provider slurm does not answer") { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    fleet.cluster.tell("start slurmctld");
+    assert_eq!(settled(&fleet).await, before, "the same jobs, with their ids and addresses");
+    fleet.jobs(2).await;
+    fleet.leaves_no_job().await;
+}
+
+#[tokio::test]
+async fn c2_an_engine_that_cannot_be_run_is_told_with_its_last_words() {
+    let command: Vec<toml::Value> = ["no-such-engine", "{port}"].map(toml::Value::from).to_vec();
+    let fleet =
+        Fleet::launch(|deployment| deployment.set("slurm.command", command.clone()).set("min", 1)).await;
+    let Some(fleet) = fleet else { return };
+    eventually("the failed start is told", async || {
+        let status = fleet.gateway.status().await;
+        let trouble = status["deployments"][0]["trouble"].as_str().unwrap_or_default().to_owned();
+        let told = trouble.contains("FAILED, exit code 127") && trouble.contains("no-such-engine: not found");
+        if told { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    fleet.leaves_no_job().await;
+}

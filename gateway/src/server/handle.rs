@@ -168,6 +168,9 @@ fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
     if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
+    if request.headers().contains_key(TRANSFER_ENCODING) && request.headers().contains_key(CONTENT_LENGTH) {
+        return Some("both content-length and transfer-encoding; only one is allowed");
+    }
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let known = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
     (!known || codings.next().is_some())
@@ -202,11 +205,6 @@ async fn complete(
     mut record: Record,
 ) -> Response<ResponseBody> {
     let (mut parts, body) = request.into_parts();
-    let chunked = parts.version == Version::HTTP_11 && parts.headers.contains_key(TRANSFER_ENCODING);
-    if chunked && parts.headers.contains_key(CONTENT_LENGTH) {
-        let error = ApiError::bad_request("both content-length and transfer-encoding; only one is allowed");
-        return closing(respond::error(record, &error));
-    }
     let gateway = &core.gateway;
     let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,

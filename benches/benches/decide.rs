@@ -1,12 +1,12 @@
 //! What a decision about a request costs: in time, and in instructions counted by callgrind, which do not move with the
 //! machine. For each policy and for fleets of 8, 128 and 4,096 replicas.
 //!
-//! `cargo bench -p tidegate-benches --bench decide` measures time; with `-- --instructions` it runs itself under valgrind.
+//! `cargo bench -p tidegate-benches --bench decide` measures time; with `--once` its program runs each
+//! workload a thousand times, for valgrind to count.
 //! Words after `--` that are neither choose policies by name and sizes by number.
 #![allow(clippy::print_stdout, clippy::expect_used, clippy::panic, clippy::cast_precision_loss)]
 
 use std::hint::black_box;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
@@ -204,14 +204,12 @@ fn main() {
     if has("--once") {
         return policies.iter().for_each(|policy| sizes.iter().for_each(|size| once(*size, *policy)));
     }
-    let unit = if has("--instructions") { "instructions" } else { "ns" };
-    print!("{:<12} {:>8}", unit, "replicas");
+    print!("{:<12} {:>8}", "ns", "replicas");
     WORKLOADS.iter().for_each(|workload| print!(" {:>8}", workload.name));
     println!();
     for policy in policies {
         for &size in &sizes {
-            let figures =
-                if has("--instructions") { instructions(size, policy) } else { times(size, policy) };
+            let figures = times(size, policy);
             print!("{:<12} {size:>8}", policy.as_str());
             figures.iter().for_each(|figure| print!(" {figure:>8.0}"));
             println!();
@@ -253,31 +251,4 @@ fn once(size: u32, policy: PolicyName) {
 #[inline(never)]
 fn counted(workload: &Workload, fleet: &mut Fleet) {
     (0..COUNTED).for_each(|_| (workload.run)(fleet));
-}
-
-/// Instructions of each workload: callgrind starts to count when `counted` is entered and dumps when it is left.
-fn instructions(size: u32, policy: PolicyName) -> Vec<f64> {
-    let folder = std::env::temp_dir().join(format!("tidegate-decide-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let output = Command::new("valgrind")
-        .args([
-            "--tool=callgrind",
-            "--collect-atstart=no",
-            "--toggle-collect=*counted*",
-            "--dump-after=*counted*",
-        ])
-        .arg(format!("--callgrind-out-file={}/out", folder.display()))
-        .arg(std::env::current_exe().expect("own path"))
-        .args(["--once", policy.as_str(), &size.to_string()])
-        .output()
-        .expect("valgrind runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let figures = (1..=WORKLOADS.len()).map(|number| {
-        let text = std::fs::read_to_string(folder.join(format!("out.{number}"))).expect("a dump");
-        let total = text.lines().find_map(|line| line.strip_prefix("summary: ")).expect("its sum");
-        total.trim().parse::<f64>().expect("a number") / COUNTED as f64
-    });
-    let figures = figures.collect();
-    std::fs::remove_dir_all(&folder).expect("the folder goes");
-    figures
 }

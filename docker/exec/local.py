@@ -11,7 +11,8 @@ It keeps the contract's three hard parts, which every such script has to keep in
   of the environment, elsewhere a tag of a machine or a label of a job. `list` looks for the mark and keeps no record
   that a crash could make wrong.
 - `list` names everything with the mark of this owner and this deployment, and nothing else. If it cannot look, it
-  fails; it never prints a shorter list.
+  fails; it never prints a shorter list. It may run while a `start` does, and must not take what is about to begin for
+  something that has ended.
 - `stop` succeeds only when nothing is left, and also when nothing was there.
 
 What engines print goes to EXEC_LOGS (a folder; the current one by default).
@@ -38,6 +39,11 @@ def log_of(replica):
     # The log also tells of a replica that has ended, until it is stopped.
     name = urllib.parse.quote(f"{OWNER} {DEPLOYMENT} {replica}", safe="")
     return LOGS / f"{name}.log"
+
+
+def new_log_of(replica):
+    # It has its name only when there is an engine: a log without one tells of an end.
+    return log_of(replica).with_suffix(".starting")
 
 
 def replicas_on_record():
@@ -70,10 +76,12 @@ def listens(port):
 
 
 def last_lines(replica):
-    try:
-        return log_of(replica).read_text(errors="replace").splitlines()[-40:]
-    except FileNotFoundError:
-        return []
+    for log in (log_of(replica), new_log_of(replica)):
+        try:
+            return log.read_text(errors="replace").splitlines()[-40:]
+        except FileNotFoundError:
+            pass
+    return []
 
 
 def describe(replica, port):
@@ -90,13 +98,18 @@ def start(command):
         port = free.getsockname()[1]
     words = [word.replace("{port}", str(port)) for word in command]
     environment = dict(os.environ, **{MARK: f"{OWNER} {DEPLOYMENT} {ID} {port}"})
-    with open(log_of(ID), "ab") as log:
+    with open(new_log_of(ID), "ab") as log:
         try:
-            subprocess.Popen(
+            engine = subprocess.Popen(
                 words, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         except OSError as error:
+            new_log_of(ID).unlink()
             sys.exit(f"cannot run {words[0]}: {error.strerror}")
+    # A program is there a moment before its environment can be read.
+    while engine.poll() is None and not any(replica == ID for replica, _, _ in processes()):
+        time.sleep(0.01)
+    new_log_of(ID).rename(log_of(ID))
     return {"version": 1, "replica": {"id": ID, "state": "pending", "why": "it does not listen yet"}}
 
 
@@ -111,15 +124,18 @@ def stop():
                     pass
         while time.monotonic() < deadline:
             if not any(replica == ID for replica, _, _ in processes()):
-                log_of(ID).unlink(missing_ok=True)
+                for log in (log_of(ID), new_log_of(ID)):
+                    log.unlink(missing_ok=True)
                 return
             time.sleep(0.02)
     sys.exit(f"replica {ID} lives on after SIGKILL")
 
 
 def list_all():
+    # The records first: an engine that begins in between is then seen as what it is.
+    recorded = set(replicas_on_record())
     ports = {replica: port for replica, port, _ in processes()}
-    replicas = sorted({*ports, *replicas_on_record()})
+    replicas = sorted(recorded.union(ports))
     return {"version": 1, "replicas": [describe(replica, ports.get(replica)) for replica in replicas]}
 
 

@@ -17,7 +17,6 @@ use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
 use tidegate_scaler::store::{Store, StoreError};
 use tidegate_shared::id::{DeploymentName, replica_name};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -31,6 +30,7 @@ use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::provide::{self, Records};
 use crate::server::{self, Ended, Gateway, Stage};
+use crate::signals::Signals;
 use crate::sizing::{Resizer, startable};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
@@ -108,7 +108,7 @@ pub fn run(config: Config, started: impl FnOnce(Addresses) + Send + 'static) -> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(system("cannot make a runtime"))?;
     let result = runtime.block_on(async move {
-        let signals = Signals::new()?;
+        let signals = Signals::new().map_err(system("cannot listen for signals"))?;
         let (stage, seen) = watch::channel(Stage::Serving);
         let app = App::start(config, seen).await?;
         started(app.addresses);
@@ -334,43 +334,6 @@ fn spawn_cores(
         .map(spawn)
         .collect::<io::Result<_>>()
         .map_err(system("cannot start a core"))
-}
-
-/// The signals that ask the gateway to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// The terminal is closed. `None` where the gateway was started to outlive it (`nohup`).
-    hangup: Option<Signal>,
-}
-
-impl Signals {
-    fn new() -> Result<Self, AppError> {
-        let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
-        let hangup = if hangup_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
-        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup })
-    }
-
-    async fn next(&mut self) {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = hangup => {}
-        }
-    }
-}
-
-fn hangup_is_ignored() -> bool {
-    let bit = 1u64 << (rustix::process::Signal::HUP.as_raw() - 1);
-    let status = procfs::process::Process::myself().and_then(|myself| myself.status());
-    status.is_ok_and(|status| status.sigign & bit != 0)
 }
 
 #[cfg(test)]

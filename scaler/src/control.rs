@@ -1,10 +1,8 @@
 //! The control loop of one deployment: list, announce, observe, tick, reconcile, execute. It owns no decision (the
 //! planner's) and no request (the gateway's); the gateway's clock is its clock, and only its sleeps are its own.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::ScaleDecision;
@@ -13,7 +11,7 @@ use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Offer;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument, debug_span};
 
@@ -21,12 +19,14 @@ use crate::fleet::{Change, Fleet};
 use crate::house::House;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
+use calls::{Call, CallKind};
 pub use helm::Helm;
 use log::Log;
-pub use status::{ControlStatus, ControlView, HISTORY, Spending};
+pub use status::{ControlStatus, ControlView, HISTORY, Outlook, Spending};
 pub use terms::Terms;
 
 mod book;
+mod calls;
 mod finish;
 mod helm;
 mod log;
@@ -39,9 +39,8 @@ pub const START_LIMIT: Duration = Duration::from_secs(30 * 60);
 const BREATH: Duration = Duration::from_millis(20);
 /// How long a provider may take to list its replicas before it counts as silent.
 const LIST_LIMIT: Duration = Duration::from_secs(10);
-/// The first pause after a provider did not answer; it doubles up to [`SILENCE_MAX`].
-const SILENCE_MIN: Duration = Duration::from_secs(1);
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The first pause after a provider did not answer, and the last; it doubles.
+const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The pause before a failed stop is tried again.
 const STOP_RETRY: Duration = Duration::from_secs(5);
 /// How long the end of the loop waits for provider calls under way when the fleet is kept.
@@ -80,19 +79,6 @@ pub struct Control {
     helm: Helm,
 }
 
-/// A provider call that has ended.
-struct Call {
-    id: ReplicaId,
-    kind: CallKind,
-    result: Result<(), String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum CallKind {
-    Start(Offer),
-    Stop,
-}
-
 /// Until when the loop rests, and what may wake it sooner.
 struct Rest {
     longest: Duration,
@@ -129,7 +115,7 @@ impl Control {
             book: Book::default(),
             next_id: 0,
             calls: JoinSet::new(),
-            silence: SILENCE_MIN,
+            silence: SILENCE.0,
             status: ControlStatus::default(),
             helm: Helm::default(),
         }
@@ -170,7 +156,7 @@ impl Control {
     fn step(&mut self, listed: Result<Vec<Instance>, ProviderError>) -> Rest {
         match listed {
             Ok(instances) => {
-                self.silence = SILENCE_MIN;
+                self.silence = SILENCE.0;
                 self.status.listed(&instances);
                 self.resume(&instances);
                 let news = self.book.take_in(&instances, self.now());
@@ -222,7 +208,7 @@ impl Control {
         let (spending, plan, actions) = self.house.with_budget(|budget| {
             let grant = budget.see(&self.name, &seen.replicas, wants, now);
             let spending = Spending::of(budget, &self.name, now);
-            let plan = planner.tick(&seen, &Supply { offers, grant, waiting });
+            let plan = planner.tick(&seen, &Supply { offers: offers.clone(), grant, waiting });
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
@@ -230,6 +216,7 @@ impl Control {
         });
         self.house.keep(&self.name, now);
         self.status.spends(spending);
+        self.status.looks_ahead(planner.next_check(now), offers);
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);
@@ -248,7 +235,7 @@ impl Control {
             self.record(&decision);
         }
         let longest = self.silence;
-        self.silence = (self.silence * 2).min(SILENCE_MAX);
+        self.silence = (self.silence * 2).min(SILENCE.1);
         Rest { longest, pressed: false, changed: true }
     }
 
@@ -302,55 +289,11 @@ impl Control {
         self.call(id, CallKind::Start(offer));
     }
 
-    fn call_stops(&mut self, now: Instant) {
-        for id in self.book.stops_due(now) {
-            self.call(id, CallKind::Stop);
-        }
-    }
-
-    /// Calls the provider in a task of its own: a slow stop holds up nobody, and a call is never cut off.
-    fn call(&mut self, id: ReplicaId, kind: CallKind) {
-        let provider = Arc::clone(&self.provider);
-        let asked = kind.clone();
-        let work = async move {
-            let done = match asked {
-                CallKind::Start(offer) => provider.start(id, offer).await,
-                CallKind::Stop => provider.stop(id).await,
-            };
-            done.map_err(ProviderError::reason)
-        };
-        let call = async move {
-            let result = AssertUnwindSafe(work).catch_unwind().await;
-            let result = result.unwrap_or_else(|_| Err("the provider panicked over it".to_owned()));
-            Call { id, kind, result }
-        };
-        self.calls.spawn(call.in_current_span());
-    }
-
-    fn settle(&mut self, call: Result<Call, JoinError>) {
-        // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
-        let Ok(Call { id, kind, result }) = call else { return };
-        let news = match kind {
-            CallKind::Start(_) => self.book.start_ended(id, result),
-            CallKind::Stop => {
-                let stopped = result.is_ok();
-                if let Err(why) = result {
-                    self.log.stop_failed(id, &why, STOP_RETRY);
-                    self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));
-                }
-                self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
-            }
-        };
-        self.tell_all(news);
-    }
-
     fn notice_ready(&mut self, observed: &Observation) {
         for new in self.book.became_ready(observed) {
             self.log.ready(&new);
             self.status.became_ready(new.ordered_here);
-            if let Some(planner) = self.planner.as_mut() {
-                planner.became_ready();
-            }
+            self.planner.iter_mut().for_each(Planner::became_ready);
         }
     }
 

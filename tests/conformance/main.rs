@@ -45,6 +45,8 @@ mod upstream_h2;
 mod upstream_idle;
 #[cfg(test)]
 mod upstream_tls;
+#[cfg(test)]
+mod why;
 
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;

@@ -11,9 +11,8 @@
 use std::sync::Arc;
 
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{EngineReport, Phase, ReplicaFacts};
+use tidegate_shared::replica::{EngineReport, Phase};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -23,6 +22,7 @@ mod judge;
 mod place;
 mod replicas;
 mod settle;
+mod tell;
 mod verdict;
 mod wait;
 
@@ -35,6 +35,8 @@ use crate::estimate::Estimate;
 pub use crate::estimate::Spent;
 pub use crate::health::{Cause, Fault, Sign, Trust};
 use crate::inflow::Inflow;
+use crate::lately::Lately;
+pub use crate::lately::{Recent, WINDOW as RECENTLY, Way};
 use crate::prefixes::Prefixes;
 use crate::promise::{Kept, Promises};
 pub use crate::queue::TicketId;
@@ -109,6 +111,7 @@ pub struct Dispatcher {
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
     pressed: bool,
     settling: Settling,
+    lately: Lately,
 }
 
 impl Dispatcher {
@@ -136,6 +139,7 @@ impl Dispatcher {
             woken: Vec::new(),
             pressed: false,
             settling: Settling::new(now),
+            lately: Lately::default(),
             limits,
         }
     }
@@ -182,6 +186,7 @@ impl Dispatcher {
     pub fn end(&mut self, now: Instant, lease: Lease, spent: &Spent) {
         self.drain.ended(now);
         self.estimate.learn(&lease.facts, spent);
+        spent.first_byte.into_iter().for_each(|took| self.lately.ended(now, lease.route, took));
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
             let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
@@ -262,59 +267,6 @@ impl Dispatcher {
     /// request waits and nothing is ready or coming (Q3), a replica became ready or failed, a draining one is idle.
     pub fn take_pressed(&mut self) -> bool {
         std::mem::take(&mut self.pressed)
-    }
-
-    /// What the scaler may know (G1).
-    pub fn observe(&self, now: Instant) -> Observation {
-        let replicas: Vec<_> = self
-            .replicas
-            .iter()
-            .map(|replica| {
-                let report = replica.ledger.fresh(now);
-                let told = report.and_then(|report| report.kv_used).is_some();
-                ReplicaFacts {
-                    in_flight: replica.ledger.in_flight(),
-                    conversations: self.conversations.at(replica.id),
-                    load: told.then(|| replica.ledger.load(now)),
-                    memory: replica.ledger.capacity(),
-                    waiting: report.and_then(|report| report.waiting),
-                    ..ReplicaFacts::new(replica.id, replica.phase, replica.since, replica.capacity)
-                }
-            })
-            .collect();
-        Observation {
-            at: now,
-            in_flight: replicas.iter().map(|replica| replica.in_flight).sum(),
-            queued: self.queue.len(),
-            promised: self.promises.expected_at(now),
-            oldest_wait: self.queue.oldest().map_or(Duration::ZERO, |since| now.since(since)),
-            replicas,
-        }
-    }
-
-    /// Tokens in progress on a replica; zero for one that is not known.
-    pub fn load(&self, now: Instant, id: ReplicaId) -> Tokens {
-        self.replicas.get(id).map_or(Tokens(0), |replica| replica.ledger.load(now))
-    }
-
-    /// Requests that a replica works on; 0 for one that is not known.
-    pub fn in_flight(&self, id: ReplicaId) -> u32 {
-        self.replicas.get(id).map_or(0, |replica| replica.ledger.in_flight())
-    }
-
-    /// Requests that a replica works on at most (Q1); 0 for one that is not known.
-    pub fn limit(&self, id: ReplicaId) -> u32 {
-        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica))
-    }
-
-    /// Conversations remembered (R7).
-    pub fn conversations(&self) -> u32 {
-        self.conversations.len()
-    }
-
-    /// Bytes of bodies in the queue (Q1).
-    pub fn queued_bytes(&self) -> u64 {
-        self.queue.bytes()
     }
 
     /// The stages of a decision, in order. Changes nothing but the state of the policy that it is given, so that

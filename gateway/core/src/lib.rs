@@ -10,6 +10,7 @@ pub mod drain;
 pub mod estimate;
 pub mod health;
 pub mod inflow;
+pub mod lately;
 pub mod ledger;
 pub mod prefixes;
 pub mod promise;

@@ -11,6 +11,8 @@ use http::header::{ALLOW, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
+use super::why;
+
 /// Something that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
@@ -22,6 +24,8 @@ pub(super) enum Ask {
     Metrics,
     /// Whether the gateway lives.
     Alive,
+    /// Why a deployment is as it is (E2); its name is in the path.
+    Why,
     /// Where a request would go (E3); the request is in the body.
     Route,
     /// The size of a deployment, which can be changed.
@@ -36,8 +40,9 @@ impl Ask {
     /// The methods that it takes, as in `Allow`.
     const fn methods(self) -> &'static str {
         match self {
-            Self::Page | Self::Status | Self::Metrics | Self::Alive => "GET, HEAD",
-            Self::Decisions => "GET, HEAD",
+            Self::Page | Self::Status | Self::Metrics | Self::Alive | Self::Why | Self::Decisions => {
+                "GET, HEAD"
+            }
             Self::Sizing => "GET, HEAD, PUT",
             Self::Credit => "GET, HEAD, POST",
             Self::Route => "POST",
@@ -96,6 +101,7 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
         _ if path.strip_prefix(ROUTE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
             Ask::Route
         }
+        _ if why::asked_about(path).is_some() => Ask::Why,
         _ => {
             let path: String = path.chars().take(QUOTED).collect();
             let text = format!(
@@ -104,6 +110,7 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
                  /status   the same as JSON\n\
                  /metrics  for Prometheus\n\
                  /livez    whether the gateway lives\n\
+                 /deployments/NAME/why  why it is as it is\n\
                  /route    where a request would go: POST its body here, or to /route and its path\n\
                  /credit   the credit; POST {{\"amount\": 25}} tops it up\n\
                  /deployments/NAME/sizing     its size; PUT changes it\n\

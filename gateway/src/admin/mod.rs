@@ -1,5 +1,6 @@
-//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`. Gathers what
-//! others know, and hands on what an operator changes; decides nothing. Never waits for a queue of requests (C-046): it runs on the control thread.
+//! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`, and why a
+//! deployment is as it is. Gathers what others know, and hands on what an operator changes; decides nothing. Never waits
+//! for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
 mod explain;
@@ -8,6 +9,7 @@ mod page;
 mod reason;
 pub mod route;
 pub mod status;
+pub mod why;
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -28,6 +30,7 @@ use tidegate_scaler::store::Store;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::Phase;
 
+use crate::openai::ApiError;
 use crate::pool::Pool;
 use crate::provide::Records;
 use crate::server::Gateway;
@@ -186,20 +189,13 @@ impl Admin {
                 ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into())
             }
             Ask::Metrics => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
+            Ask::Why => ("application/json", told(why::why(self, request.uri().path()), &mut status)),
             Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
             Ask::Route => {
-                let body = explain::answer(&self.gateway, request).await.unwrap_or_else(|error| {
-                    status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
-                    error.body()
-                });
-                ("application/json", body)
+                ("application/json", told(explain::answer(&self.gateway, request).await, &mut status))
             }
             Ask::Sizing | Ask::Decisions | Ask::Credit => {
-                let body = manage::answer(self, asked, request).await.unwrap_or_else(|error| {
-                    status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
-                    error.body()
-                });
-                ("application/json", body)
+                ("application/json", told(manage::answer(self, asked, request).await, &mut status))
             }
         };
         let mut response = Response::new(Full::new(body));
@@ -216,6 +212,14 @@ impl Admin {
         }
         response
     }
+}
+
+/// The answer, or the error with its status.
+fn told(answer: Result<Bytes, ApiError>, status: &mut StatusCode) -> Bytes {
+    answer.unwrap_or_else(|error| {
+        *status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
+        error.body()
+    })
 }
 
 /// Serves the operator's side for ever.

@@ -14,6 +14,8 @@ use crate::config::BaseUrl;
 use crate::once::{NoAnswer, Place, ask};
 use crate::upstream::dial::Site;
 
+use super::style::clean;
+
 /// Which gateway a command asks.
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
@@ -42,7 +44,7 @@ pub(super) enum AdminError {
     Foreign { url: BaseUrl, why: String },
     /// The gateway says what is wrong with what was asked.
     #[error("{0}")]
-    Refused(String),
+    Answer(String),
 }
 
 impl AdminError {
@@ -78,10 +80,11 @@ pub(super) fn change(url: &BaseUrl, method: Method, path: &str, body: String) ->
     let asked = format!("{method} {path}");
     let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
     let request = request.body(Full::new(body.into())).map_err(|error| AdminError::foreign(url, error))?;
-    let answer = exchange(url, request, PATIENCE)?;
-    if answer.status().is_success() {
-        return Ok(answer.into_body());
-    }
+    granted(url, &asked, exchange(url, request, PATIENCE)?)
+}
+
+/// The body of an answer that is a success; else what the gateway says is wrong with `asked`.
+pub(super) fn granted(url: &BaseUrl, asked: &str, answer: Response<Bytes>) -> Result<Bytes, AdminError> {
     #[derive(Deserialize)]
     struct Told {
         error: Message,
@@ -90,10 +93,13 @@ pub(super) fn change(url: &BaseUrl, method: Method, path: &str, body: String) ->
     struct Message {
         message: String,
     }
-    match serde_json::from_slice::<Told>(answer.body()) {
-        Ok(told) => Err(AdminError::Refused(super::style::clean(&told.error.message))),
-        Err(_) => Err(AdminError::foreign(url, format!("{asked} gave {}", answer.status()))),
+    if answer.status().is_success() {
+        return Ok(answer.into_body());
     }
+    Err(match serde_json::from_slice::<Told>(answer.body()) {
+        Ok(told) => AdminError::Answer(clean(&told.error.message)),
+        Err(_) => AdminError::foreign(url, format!("{asked} gave {}", answer.status())),
+    })
 }
 
 /// The JSON of an answer.

@@ -15,6 +15,7 @@ mod scale;
 mod serve;
 mod status;
 mod style;
+mod why;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -60,6 +61,9 @@ enum Command {
     Serve(ConfigArgs),
     /// Show deployments, replicas and scaling decisions of a running gateway.
     Status(status::StatusArgs),
+    /// Tell why a deployment is as it is: why it does not grow, does not shrink, or is slow.
+    #[command(after_help = why::EXAMPLES)]
+    Why(why::WhyArgs),
     /// Tell where a request would go now, without sending it.
     #[command(after_help = route::EXAMPLES)]
     Route(route::RouteArgs),
@@ -114,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args.config),
         Command::Serve(args) => serve::run(&args.config),
         Command::Status(args) => status::run(&args),
+        Command::Why(args) => why::run(&args),
         Command::Route(args) => route::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Credit(args) => scale::credit(&args),

@@ -9,7 +9,6 @@ use clap::Args;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue, Request};
 use http_body_util::Full;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tidegate_shared::time::Duration;
@@ -20,7 +19,7 @@ use crate::openai::operation::PromptShape;
 use crate::openai::{BodyKind, Operation};
 
 use super::CliError;
-use super::admin::{AdminArgs, AdminError, exchange, parse, verbatim};
+use super::admin::{AdminArgs, exchange, granted, parse, verbatim};
 use super::explain;
 use super::style::Style;
 
@@ -75,9 +74,6 @@ pub(super) enum RouteError {
     NoText(String),
     #[error("--path {0}: must be a path, such as /v1/chat/completions")]
     NoPath(String),
-    /// The gateway says what is wrong with the request.
-    #[error("{0}")]
-    Answer(String),
 }
 
 /// Asks and shows.
@@ -107,22 +103,7 @@ fn ask(url: &BaseUrl, args: &RouteArgs) -> Result<Bytes, CliError> {
         Request::post(format!("/route{}", args.path)).body(Full::new(body)).map_err(|_| no_path())?;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request.headers_mut().extend(args.headers.iter().cloned());
-    let answer = exchange(url, request, PATIENCE)?;
-    if answer.status().is_success() {
-        return Ok(answer.into_body());
-    }
-    #[derive(Deserialize)]
-    struct Told {
-        error: Message,
-    }
-    #[derive(Deserialize)]
-    struct Message {
-        message: String,
-    }
-    match serde_json::from_slice::<Told>(answer.body()) {
-        Ok(told) => Err(RouteError::Answer(super::style::clean(&told.error.message)).into()),
-        Err(_) => Err(AdminError::foreign(url, format!("POST /route gave {}", answer.status())).into()),
-    }
+    Ok(granted(url, "POST /route", exchange(url, request, PATIENCE)?)?)
 }
 
 /// The body of the request that is asked about.

@@ -19,12 +19,14 @@ use tidegate_shared::explained::RouteDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
-use tidegate_shared::time::Instant;
+use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
-pub use tidegate_gateway_core::dispatch::{Cause, Change, Fault, Rejection, Sign, Spent, Trust};
+pub use tidegate_gateway_core::dispatch::{
+    Cause, Change, Fault, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Way,
+};
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
@@ -89,6 +91,8 @@ pub struct ReplicaDetail {
     pub limit: u32,
     /// What it is trusted with.
     pub trust: Trust,
+    /// Whether it is over its load limit, so that conversations at home there detour (R4).
+    pub over: bool,
 }
 
 /// What was decided about replicas and retries since the beginning, for metrics.
@@ -232,9 +236,16 @@ impl Pool {
             load: state.dispatcher.load(seen.at, replica.id),
             limit: state.dispatcher.limit(replica.id),
             trust: state.dispatcher.trust(replica.id),
+            over: state.dispatcher.is_over(seen.at, replica.id),
         });
         let replicas = replicas.collect();
         (seen, replicas, state.dispatcher.conversations())
+    }
+
+    /// Which ways requests went in the last five minutes, and how long the last start took (E2).
+    pub fn lately(&self) -> (Recent, Option<Duration>) {
+        let dispatcher = &self.state.lock().dispatcher;
+        (dispatcher.recent(self.clock.now()), dispatcher.start_took())
     }
 
     /// Requests that a replica works on; none for one that is not known.

@@ -125,7 +125,7 @@ pub struct Sizing {
 impl Default for Sizing {
     fn default() -> Self {
         Self {
-            rule: Task::Chat.rule(),
+            rule: RuleChoice::Auto,
             task: Task::Chat,
             mode: Mode::Flex,
             min: Mode::Flex.min(),

@@ -155,6 +155,11 @@ impl Planner {
         }
     }
 
+    /// When the next check is due, seen from `now`, if nothing stalls until then; `None` under a rule without any (B1).
+    pub fn next_check(&self, now: Instant) -> Option<Instant> {
+        (self.chosen(self.told) != Rule::Concurrency).then(|| now + self.checks.due_in())
+    }
+
     /// The decision of an evaluation that cannot be acted upon, because the provider does not answer (C2). Nothing is
     /// learnt from it: the fleet is held, and no window moves (C4).
     pub fn hold(&self, seen: &Observation) -> ScaleDecision {

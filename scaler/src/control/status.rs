@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidegate_scaler_core::budget::Budget;
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
-use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::time::Instant;
 
 use crate::provider::{Instance, InstanceState};
@@ -31,6 +31,8 @@ pub struct ControlView {
     pub by_reason: BTreeMap<&'static str, u64>,
     /// What it costs; nothing before the first evaluation.
     pub spending: Spending,
+    /// What the next evaluations go by; none before the first.
+    pub outlook: Option<Outlook>,
     /// Replicas ordered by this loop that became ready.
     pub starts_ready: u64,
     /// Starts that failed.
@@ -41,6 +43,15 @@ pub struct ControlView {
     pub pending: BTreeMap<ReplicaId, String>,
     /// The last start or stop that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
+}
+
+/// What the next evaluations go by, as of the last one (E2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outlook {
+    /// When the next check is due, if nothing stalls until then; `None` under a rule that needs none (B1).
+    pub check: Option<Instant>,
+    /// What the provider offers (M1).
+    pub offers: Vec<Offer>,
 }
 
 /// What a deployment costs (M2).
@@ -119,6 +130,10 @@ impl ControlStatus {
 
     pub(super) fn spends(&self, spending: Spending) {
         self.lock().spending = spending;
+    }
+
+    pub(super) fn looks_ahead(&self, check: Option<Instant>, offers: Vec<Offer>) {
+        self.lock().outlook = Some(Outlook { check, offers });
     }
 
     /// The provider does not answer.

@@ -19,6 +19,8 @@ use tidegate_shared::offer::Offer;
 
 use super::{Instance, InstanceState, Provider, ProviderError};
 
+/// How often what is there is looked at where nothing tells of a change.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// How long anything may take before the suite gives up; no measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -202,18 +204,21 @@ async fn survives_starts_that_are_cut_off(rig: &mut impl Rig) {
         }
     }
     let provider = rig.open("cut", Engine::Serves).await;
+    let mut seen = (Vec::new(), Vec::new());
     let settled = async {
         loop {
-            let list = provider.list().await.unwrap();
-            let ids: Vec<ReplicaId> = list.iter().map(|one| one.id).collect();
-            if up(&list, ids.len()) && rig.there("cut").await == ids {
+            seen = (provider.list().await.unwrap(), rig.there("cut").await);
+            let ids: Vec<ReplicaId> = seen.0.iter().map(|one| one.id).collect();
+            if up(&seen.0, ids.len()) && seen.1 == ids {
                 return ids;
             }
-            provider.changed().await;
+            // What is there has no event of its own: a start that was cut off may end after the last change of the list.
+            let _ = tokio::time::timeout(LOOK_AGAIN, provider.changed()).await;
         }
     };
     let ids = tokio::time::timeout(PATIENCE, settled).await;
-    for id in ids.unwrap_or_else(|_| panic!("the list and what is there never agree")) {
+    let ids = ids.unwrap_or_else(|_| panic!("the list and what is there never agree: {seen:?}"));
+    for id in ids {
         provider.stop(id).await.unwrap();
     }
 }

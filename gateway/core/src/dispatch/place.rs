@@ -133,6 +133,7 @@ impl Dispatcher {
     pub(super) fn commit(&mut self, now: Instant, facts: &Arc<RequestFacts>, choice: Choice) -> Lease {
         let Choice { found, replica, route, cost } = choice;
         self.remember(now, facts, found, replica, route);
+        self.lately.sent(now, route, found.map(|found| found.home));
         let home = found.and_then(|found| self.replicas.get(found.home));
         if route == Route::Rehomed && home.is_some_and(Replica::is_open) {
             self.moved(now, facts);

@@ -87,6 +87,11 @@ impl Checks {
         }
     }
 
+    /// Watched time until the next check.
+    pub(super) fn due_in(&self) -> Duration {
+        self.next.saturating_sub(self.watched.total())
+    }
+
     /// A replica has become ready, or autoscaling is off: the time of quiet begins anew.
     pub(super) fn restart(&mut self) {
         self.cool.restart();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use tidegate_shared::demand::Observation;
 
 use super::explain::{any_kind, arrive_as_explained};
 use super::*;

@@ -2,6 +2,7 @@
 
 use super::fleet::{Engines, UNIT};
 use super::*;
+use crate::config::RuleChoice;
 use crate::reconcile::Action;
 use tidegate_shared::offer::Price;
 
@@ -33,6 +34,29 @@ fn b2_b3_90_80_70_percent_want_4_at_the_second_check_and_not_5() {
     let (seconds, plan) = engines.until_action();
     assert_eq!((seconds, plan.target, plan.why.reason), (30, 4, ScaleReason::Demand));
     assert_eq!((starts(&engines), engines.count()), (1, 4));
+}
+
+#[test]
+fn b1_e2_the_next_check_is_when_it_is_said_to_be() {
+    let mut engines = filled(3, 80, 8);
+    engines.pass(1);
+    let due = engines.planner.next_check(engines.now).expect("a rule with checks");
+    let (mut seen, mut passed) = (0, 0);
+    while seen == 0 {
+        let plan = engines.pass(1);
+        passed += 1;
+        if let ScaleReason::Confirming { seen: so_far, .. } = plan.why.reason {
+            seen = so_far;
+        }
+        assert!(passed < 60, "{}", plan.why);
+    }
+    assert!(
+        engines.now.since(due) <= Duration::from_secs(1) && engines.now >= due,
+        "{due:?} {:?}",
+        engines.now
+    );
+    let by_demand = Sizing { rule: RuleChoice::Fixed(Rule::Concurrency), ..Sizing::default() };
+    assert_eq!(Engines::new(by_demand, 1).planner.next_check(engines.now), None);
 }
 
 #[test]

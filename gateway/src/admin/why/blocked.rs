@@ -1,0 +1,199 @@
+//! Why growth cannot be had: the price cap, no room, no fit, the gateway's cap (C2, M1), and the credit (M3).
+
+use tidegate_scaler_core::offer::{Blocked, choose};
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::offer::{Money, Offer, Price};
+use tidegate_shared::time::Duration;
+
+use super::facts::Facts;
+use super::growth::unsized_fleet;
+use super::words::{count, dollars, memory, pick, span};
+use super::{Finding, Line};
+
+/// Offers that are told.
+const TOLD: usize = 6;
+/// A credit that lasts no longer than this is told before it is used up.
+const SOON: Duration = Duration::from_secs(60 * 60);
+
+/// Scale-up blocked.
+pub(super) fn supply(facts: &Facts<'_>) -> Finding {
+    let line = Line::Blocked;
+    let Some(decision) = facts.decision() else { return line.no(unsized_fleet(facts)) };
+    let now = match &decision.reason {
+        ScaleReason::PriceCap { cap, cheapest } => Some(Blocked::PriceCap { cap: *cap, cheapest: *cheapest }),
+        ScaleReason::NoCapacity => Some(Blocked::NoCapacity),
+        ScaleReason::NoFit => Some(Blocked::NoFit),
+        ScaleReason::GatewayCap { cap } => {
+            let text = format!(
+                "{}, but the gateway may have {} over all deployments, and has {}",
+                wanted(facts),
+                count(*cap, "replica"),
+                pick(*cap, "it", "them")
+            );
+            return line.now(text).advise("raise budget.replicas, or lower min or max of another deployment");
+        }
+        _ => None,
+    };
+    let next = choose(facts.offers(), facts.sizing, 1);
+    match (now, next) {
+        (Some(blocked), _) => {
+            let text = format!("{}, but {}", wanted(facts), what(facts, blocked));
+            line.now(text).advise(advice(facts, blocked)).detail(offers(facts.offers()))
+        }
+        (None, (_, Some(blocked))) if facts.current() < facts.sizing.ceiling() => {
+            let text = format!("nothing more is wanted now, but {}", what(facts, blocked));
+            line.ahead(text).advise(advice(facts, blocked)).detail(offers(facts.offers()))
+        }
+        (None, (chosen, _)) => line.no(match chosen.first() {
+            Some(offer) => format!("one more would be started on {}", told(offer)),
+            None => "nothing more may be started, so no offer is looked for".to_owned(),
+        }),
+    }
+}
+
+/// What is wanted and not there.
+fn wanted(facts: &Facts<'_>) -> String {
+    let Some(decision) = facts.decision() else { return String::new() };
+    let missing = decision.target.saturating_sub(facts.current());
+    let more =
+        format!("{} more {} wanted", missing.max(1), pick(missing.max(1), "replica is", "replicas are"));
+    if decision.needed > 0 && decision.needed >= decision.target {
+        format!("{more} ({})", facts.needs(decision))
+    } else {
+        more
+    }
+}
+
+fn what(facts: &Facts<'_>, blocked: Blocked) -> String {
+    let all = facts.offers();
+    let fits = |offer: &&Offer| facts.sizing.memory.is_none_or(|need| offer.memory >= Some(need));
+    match blocked {
+        Blocked::PriceCap { cap, cheapest } => {
+            let fitting: Vec<&Offer> = all.iter().filter(fits).collect();
+            let name = fitting
+                .iter()
+                .find(|offer| offer.price == cheapest)
+                .map(|offer| format!(" ({})", offer.name));
+            let which = match fitting.len() {
+                0 | 1 => "the one offer that fits".to_owned(),
+                many => format!("the cheapest of {many} offers that fit"),
+            };
+            format!("{which} costs {cheapest}{}, and the price cap is {cap}", name.unwrap_or_default())
+        }
+        Blocked::NoCapacity if all.is_empty() => "the provider offers nothing".to_owned(),
+        Blocked::NoCapacity => {
+            let within = |offer: &&Offer| facts.sizing.price_cap.is_none_or(|cap| offer.price <= cap);
+            let usable = all.iter().filter(fits).filter(within).count() as u64;
+            let cap = facts
+                .sizing
+                .price_cap
+                .map(|cap| format!(" within the price cap of {cap}"))
+                .unwrap_or_default();
+            let dearer = all
+                .iter()
+                .filter(fits)
+                .filter(|offer| !within(offer) && offer.free != Some(0))
+                .min_by_key(|offer| offer.price);
+            let dearer =
+                dearer.map(|offer| format!("; the next with room is {}", told(offer))).unwrap_or_default();
+            format!("{}{cap} {} no room left{dearer}", of_those(usable), pick(usable, "has", "have"))
+        }
+        Blocked::NoFit => {
+            let need = memory(facts.sizing.memory.unwrap_or_default());
+            match all.iter().filter_map(|offer| offer.memory).max() {
+                Some(largest) => {
+                    format!("the model needs {need} and the largest offer has {}", memory(largest))
+                }
+                None => format!("the model needs {need} and no offer tells its memory"),
+            }
+        }
+    }
+}
+
+fn of_those(usable: u64) -> String {
+    match usable {
+        1 => "the one offer that fits".to_owned(),
+        many => format!("the {many} offers that fit"),
+    }
+}
+
+fn advice(facts: &Facts<'_>, blocked: Blocked) -> String {
+    let then = "; growth goes on by itself then";
+    match blocked {
+        Blocked::PriceCap { cheapest, .. } => format!("raise price_cap to {cheapest} or more{then}"),
+        Blocked::NoCapacity if facts.sizing.price_cap.is_some() => {
+            format!("wait for room, or raise price_cap so that more offers come into question{then}")
+        }
+        Blocked::NoCapacity => format!("wait for room at the provider{then}"),
+        Blocked::NoFit => "offer a larger machine, or correct what the model is said to need".to_owned(),
+    }
+}
+
+/// The offers, the cheapest first.
+fn offers(all: &[Offer]) -> Vec<String> {
+    let mut all: Vec<&Offer> = all.iter().collect();
+    all.sort_by_key(|offer| (offer.price, &offer.name));
+    let mut lines: Vec<String> = all.iter().take(TOLD).map(|offer| told(offer)).collect();
+    if let Some(more) = all.len().checked_sub(TOLD).filter(|more| *more > 0) {
+        lines.push(format!("and {more} more, dearer"));
+    }
+    lines
+}
+
+/// `l40s at $1.35/h, 48 GiB, 3 free`.
+fn told(offer: &Offer) -> String {
+    let mut parts = vec![match offer.price {
+        Price::FREE => offer.name.clone(),
+        price => format!("{} at {price}", offer.name),
+    }];
+    parts.extend(offer.memory.map(memory));
+    parts.extend(
+        offer.free.map(|free| if free == 0 { "none free".to_owned() } else { format!("{free} free") }),
+    );
+    parts.extend(offer.cached.then(|| "weights there".to_owned()));
+    parts.join(", ")
+}
+
+/// Scale-up stopped while credit is empty.
+pub(super) fn credit(facts: &Facts<'_>) -> Finding {
+    let line = Line::NoCredit;
+    let spending = facts.view.spending;
+    let Some(left) = spending.credit.filter(|_| facts.sized) else { return line.no("no credit is counted") };
+    let spent = format!("{} spent here", dollars(spending.spent));
+    if left.0 > 0 {
+        return match lasts(left, facts.burn) {
+            None => {
+                line.no(format!("{} of credit is left, {spent}; nothing costs anything now", dollars(left)))
+            }
+            Some(time) => {
+                let text = format!(
+                    "{} of credit is left, {spent}; it lasts {} at {} for all deployments",
+                    dollars(left),
+                    span(time),
+                    facts.burn
+                );
+                if time <= SOON {
+                    line.ahead(text).advise("raise the credit before it is used up")
+                } else {
+                    line.no(text)
+                }
+            }
+        };
+    }
+    let runs = match spending.rate {
+        Price::FREE => "nothing is started".to_owned(),
+        rate => format!("nothing new is started, and what runs is kept at {rate}"),
+    };
+    let text = format!("the credit is used up (balance {}, {spent}): {runs}", dollars(left));
+    let advice = "raise the credit; growth goes on by itself then";
+    match facts.reason() {
+        Some(ScaleReason::NoCredit) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
+        _ => line.ahead(format!("{text}; nothing more is wanted now")).advise(advice),
+    }
+}
+
+/// How long `left` lasts at `burn`; for ever at none.
+fn lasts(left: Money, burn: Price) -> Option<Duration> {
+    let seconds = left.0.checked_mul(3600)?.checked_div(i128::from(burn.0))?;
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX)))
+}

@@ -1,0 +1,126 @@
+//! What the findings are made from: one deployment at one moment, as all parts of the gateway know it.
+
+use tidegate_scaler::control::ControlView;
+use tidegate_scaler_core::config::Sizing;
+use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::offer::{Offer, Price};
+use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::time::Duration;
+
+use super::words::{count, span};
+use crate::pool::{Recent, Trust};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) name: &'a DeploymentName,
+    pub(super) sizing: &'a Sizing,
+    /// Somebody here starts and stops its replicas; else the fleet is only used.
+    pub(super) sized: bool,
+    pub(super) seen: &'a Observation,
+    /// Its replicas in the order of `seen`.
+    pub(super) replicas: &'a [Known],
+    pub(super) view: &'a ControlView,
+    /// What all deployments together cost now.
+    pub(super) burn: Price,
+    pub(super) recent: &'a Recent,
+    /// How long the last start took, from order to readiness.
+    pub(super) start_took: Option<Duration>,
+}
+
+/// What is known of one replica beside its facts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    /// It is over its load limit.
+    pub(super) over: bool,
+    pub(super) trust: Trust,
+    /// What is wrong with it.
+    pub(super) trouble: Option<String>,
+}
+
+impl Facts<'_> {
+    /// The last evaluation; none for a fleet that nobody sizes, and before the first.
+    pub(super) fn decision(&self) -> Option<&ScaleDecision> {
+        self.view.newest.as_ref().filter(|_| self.sized)
+    }
+
+    pub(super) fn reason(&self) -> Option<&ScaleReason> {
+        self.decision().map(|decision| &decision.reason)
+    }
+
+    pub(super) fn offers(&self) -> &[Offer] {
+        self.view.outlook.as_ref().map_or(&[], |outlook| &outlook.offers)
+    }
+
+    /// Time until the next check; `None` under a rule that has none.
+    pub(super) fn check_in(&self) -> Option<Duration> {
+        Some(self.view.outlook.as_ref()?.check?.since(self.seen.at))
+    }
+
+    pub(super) fn those(&self, which: impl Fn(&ReplicaFacts) -> bool) -> impl Iterator<Item = &ReplicaFacts> {
+        self.seen.replicas.iter().filter(move |replica| which(replica))
+    }
+
+    pub(super) fn phase(&self, phase: Phase) -> u32 {
+        u32::try_from(self.those(|replica| replica.phase == phase).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Replicas that are ordered and not ready.
+    pub(super) fn on_the_way(&self) -> u32 {
+        u32::try_from(self.those(ReplicaFacts::is_on_its_way).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Replicas that count as capacity, now or soon.
+    pub(super) fn current(&self) -> u32 {
+        self.phase(Phase::Ready) + self.on_the_way()
+    }
+
+    /// Each replica with what else is known of it.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&ReplicaFacts, &Known)> {
+        self.seen.replicas.iter().zip(self.replicas)
+    }
+
+    /// The public name of a replica (H5).
+    pub(super) fn replica(&self, id: ReplicaId) -> String {
+        replica_name(self.name, id)
+    }
+
+    /// What the last evaluation saw and what that needs: `97 in flight (12 of them queued) need 4 replicas`.
+    pub(super) fn needs(&self, decision: &ScaleDecision) -> String {
+        let ScaleDecision { demand, queued, needed, load, rule, .. } = decision;
+        let replicas = count(*needed, "replica");
+        if let Some(load) = load {
+            return format!("the replicas' memory is {load} % full, which needs {replicas}");
+        }
+        let what = match (rule, demand) {
+            (Rule::Jobs, 1) => "1 job",
+            (Rule::Jobs, _) => "jobs",
+            _ => "in flight",
+        };
+        let waits = match queued {
+            0 => String::new(),
+            queued => format!(" ({queued} of them queued)"),
+        };
+        match demand {
+            0 => "nothing is in flight".to_owned(),
+            1 if *rule == Rule::Jobs => format!("1 job{} needs {replicas}", one_queued(*queued)),
+            1 => format!("1 in flight{} needs {replicas}", one_queued(*queued)),
+            _ => format!("{demand} {what}{waits} need {replicas}"),
+        }
+    }
+
+    /// Who waits here, to follow a comma or a semicolon.
+    pub(super) fn waits(&self) -> String {
+        match (self.seen.queued, span(self.seen.oldest_wait)) {
+            (0, _) => "nobody waits".to_owned(),
+            (1, oldest) => format!("1 request waits, for {oldest} so far"),
+            (queued, oldest) => format!("{queued} requests wait, the oldest for {oldest}"),
+        }
+    }
+}
+
+fn one_queued(queued: u32) -> &'static str {
+    if queued == 0 { "" } else { " (queued)" }
+}

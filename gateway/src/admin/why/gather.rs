@@ -1,0 +1,61 @@
+//! Gathers what the findings are made from, and answers `GET /deployments/{name}/why`. The name may be an alias, and hold
+//! slashes or escapes. Changes nothing.
+
+use bytes::Bytes;
+use percent_encoding::percent_decode_str;
+use tidegate_shared::offer::Price;
+
+use super::facts::{Facts, Known};
+use super::{WhyAnswer, answer};
+use crate::admin::explain::name_models;
+use crate::admin::{Admin, Watched};
+use crate::openai::ApiError;
+
+/// The deployment that `path`, `/deployments/{name}/why`, is about.
+pub(in crate::admin) fn asked_about(path: &str) -> Option<&str> {
+    path.strip_prefix("/deployments/")?.strip_suffix("/why").filter(|name| !name.is_empty())
+}
+
+/// The answer, as JSON.
+///
+/// # Errors
+/// 404 with the names that there are where `path` names no deployment.
+pub(in crate::admin) fn why(admin: &Admin, path: &str) -> Result<Bytes, ApiError> {
+    let name = percent_decode_str(asked_about(path).unwrap_or_default()).decode_utf8_lossy();
+    let found = admin.gateway.directory.find(&name);
+    let watched = found.and_then(|found| admin.watched.iter().find(|one| *one.pool.name() == found.name));
+    let Some(watched) = watched else {
+        return Err(name_models(ApiError::unknown_model(&name), &admin.gateway));
+    };
+    Ok(serde_json::to_vec(&of(admin, watched)).unwrap_or_default().into())
+}
+
+fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
+    let (seen, details, _) = watched.pool.inspect();
+    let (recent, start_took) = watched.pool.lately();
+    let replicas: Vec<Known> = details
+        .iter()
+        .map(|detail| Known {
+            over: detail.over,
+            trust: detail.trust,
+            trouble: detail
+                .endpoint
+                .as_ref()
+                .and_then(|endpoint| endpoint.trouble())
+                .map(|why| why.to_string()),
+        })
+        .collect();
+    let burn =
+        admin.watched.iter().map(|one| one.control.view().spending.rate.0).fold(0, u64::saturating_add);
+    answer(&Facts {
+        name: watched.pool.name(),
+        sizing: &watched.resizer.sizing(),
+        sized: watched.provider != "static",
+        seen: &seen,
+        replicas: &replicas,
+        view: &watched.control.view(),
+        burn: Price(burn),
+        recent: &recent,
+        start_took,
+    })
+}

@@ -1,0 +1,113 @@
+//! Why the fleet does not shrink: its floor, the time of quiet, and what the others would have to take over (A4, B5, C1).
+
+use tidegate_scaler_core::config::Mode;
+use tidegate_scaler_core::rule::token_load::{LOW, SURVIVORS};
+use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
+use tidegate_shared::replica::Phase;
+
+use super::facts::Facts;
+use super::growth::{are, unsized_fleet};
+use super::words::{ahead, count, pick, span};
+use super::{Finding, Line};
+
+/// Won't drop below the replicas there are.
+pub(super) fn stays(facts: &Facts<'_>) -> Finding {
+    let line = Line::WontDrop;
+    let Some(decision) = facts.decision() else { return line.no(unsized_fleet(facts)) };
+    let current = facts.current();
+    let finding = match &decision.reason {
+        _ if current == 0 => line.no("there is none"),
+        ScaleReason::AutoscaleOff => line.now(format!("scaling is switched off, and {}", floor(facts))),
+        ScaleReason::AtMin => line.now(format!("{}: {}", floor(facts), enough(facts, decision))),
+        ScaleReason::Cooling { low_for, window } => {
+            let rest = ahead(window.saturating_sub(*low_for));
+            let how = format!("low for {} s of {} s", low_for.as_secs(), window.as_secs());
+            line.now(format!("{}, and {} there: {how}; {} in {rest} if it stays so", facts.needs(decision), are(current), next(decision)))
+        }
+        ScaleReason::Survivors { percent } => line.now(format!(
+            "{}, and {} there: without one, the others would be {percent} % full, and they must stay under {SURVIVORS} %",
+            facts.needs(decision),
+            are(current)
+        )),
+        ScaleReason::NoData => line.now("the engines do not tell what they hold, so none is let go"),
+        ScaleReason::ProviderError => line.now("the provider does not answer, so the fleet is held as it is"),
+        _ if decision.target < current => {
+            let fewer = current - decision.target;
+            line.no(format!("{fewer} {} let go now", pick(fewer, "is", "are")))
+        }
+        _ if current <= facts.sizing.floor() => line.no(format!("{}, and {} there", floor(facts), are(current))),
+        _ if decision.needed < current => steady(facts, decision),
+        _ => line.no(format!("{}, and {} there or on the way: none is to spare", facts.needs(decision), are(current))),
+    };
+    finding.detail(draining(facts))
+}
+
+/// `min is 2`, or what else is the floor.
+fn floor(facts: &Facts<'_>) -> String {
+    let (min, floor) = (facts.sizing.min, facts.sizing.floor());
+    match facts.sizing.mode {
+        Mode::Active if min < floor => format!("mode is active, which keeps {floor}"),
+        _ if floor < min => format!("max is {floor}, below a min of {min}"),
+        _ => format!("min is {floor}"),
+    }
+}
+
+/// How few would do.
+fn enough(facts: &Facts<'_>, decision: &ScaleDecision) -> String {
+    if decision.load.is_none() && decision.demand > 0 {
+        return facts.needs(decision);
+    }
+    match (decision.load, decision.needed) {
+        (Some(load), needed) if needed > 0 => {
+            format!("the replicas' memory is {load} % full, which {} would do for", count(needed, "replica"))
+        }
+        _ => "nothing is in flight, so fewer would do".to_owned(),
+    }
+}
+
+/// What becomes of the fleet once it was quiet for long enough.
+fn next(decision: &ScaleDecision) -> &'static str {
+    match decision.rule {
+        Rule::Concurrency => "it shrinks to the most that was needed meanwhile",
+        Rule::TokenLoad | Rule::Jobs => "one goes",
+    }
+}
+
+/// Fewer are needed to be comfortable, and yet nothing cools.
+fn steady(facts: &Facts<'_>, decision: &ScaleDecision) -> Finding {
+    let inside = facts.seen.replicas.iter().filter_map(|replica| replica.waiting);
+    let waiting = inside.fold(facts.seen.queued, u32::saturating_add);
+    let needs = facts.needs(decision);
+    let why = match decision.rule {
+        Rule::Jobs => "jobs: one is let go only after a time without any job".to_owned(),
+        _ if waiting > 0 => {
+            format!(
+                "{} here or inside the engines, and one is let go only while nothing waits",
+                are_waiting(waiting)
+            )
+        }
+        _ => format!(
+            "one is let go only while the memory is under {LOW} % full and the others would stay under {SURVIVORS} %"
+        ),
+    };
+    Line::WontDrop.now(format!("{needs}, and {} there: {why}", are(facts.current())))
+}
+
+fn are_waiting(waiting: u32) -> String {
+    format!("{} {}", count(waiting, "request"), pick(waiting, "waits", "wait"))
+}
+
+/// Those that are on their way out and still work.
+fn draining(facts: &Facts<'_>) -> Vec<String> {
+    let draining = facts.those(|replica| replica.phase == Phase::Draining);
+    let told = draining.map(|replica| {
+        format!(
+            "{} drains since {}: {} to finish, at most {}",
+            facts.replica(replica.id),
+            span(facts.seen.at.since(replica.since)),
+            count(replica.in_flight, "request"),
+            span(facts.sizing.drain_limit)
+        )
+    });
+    told.collect()
+}

@@ -1,0 +1,82 @@
+//! Slow first tokens, failing starts, replicas that are taken out, and what comes first.
+
+use tidegate_shared::request::Route;
+
+use super::*;
+use crate::pool::{Cause, Fault, Trust};
+
+#[test]
+fn e2_slow_first_tokens_tell_how_many_left_which_homes_and_what_it_cost() {
+    let mut case = Case::new(2, 9, 2, ScaleReason::Steady);
+    let (line, home) = (Line::SlowFirstToken, |id| Some(ReplicaId(id)));
+    case.says(line, Standing::No, "no request was sent in the last 300 s");
+    case.recent.count(Route::Home, home(1));
+    case.says(line, Standing::No, "the 1 request of the last 300 s was served where it belongs");
+    case.recent.count(Route::Rehomed, home(1));
+    case.says(
+        line,
+        Standing::No,
+        "none of the 2 requests of the last 300 s was served away from home, and 1 conversation moved to a new home",
+    );
+    case.known[0].over = true;
+    case.seen.replicas[0].conversations = 7;
+    assert_eq!(case.finding(line).standing, Standing::Ahead);
+    for from in [1, 2, 1] {
+        case.recent.count(Route::Detour, home(from));
+    }
+    case.says(
+        line,
+        Standing::Now,
+        "3 of 5 requests in the last 300 s were served away from home (2 off chat-1 and 1 off chat-2), and 1 conversation moved to a new home; what that costs is not measured yet: no stream among them has ended; chat-1 is over its load limit now",
+    );
+    case.recent.time(Route::Detour, SECOND * 2);
+    case.recent.time(Route::Detour, SECOND);
+    case.recent.time(Route::Home, SECOND / 4);
+    let told = case.finding(line).text;
+    assert!(told.contains("; their first token took 1.5 s on average, at home 250 ms; "), "{told}");
+}
+
+#[test]
+fn e2_failing_starts_tell_the_pause_and_the_last_words() {
+    let reason = ScaleReason::BackingOff { failures: 3, retry_in: SECOND * 9 };
+    let mut case = Case::new(0, 1, 1, reason);
+    case.view.last_failure = Some(
+        "chat-3 did not start: the engine ended (exit code 3); its last lines:\nloading\n\nno such file"
+            .to_owned(),
+    );
+    let found = case.finding(Line::StartsFail);
+    assert_eq!(
+        found.text,
+        "3 starts in a row have failed, the next is tried in 9 s; chat-3 did not start: the engine ended (exit code 3)"
+    );
+    assert_eq!(found.details, ["loading", "no such file"]);
+    case.view.last_failure = None;
+    case.decide(|decision| decision.reason = ScaleReason::BackingOff { failures: 1, retry_in: SECOND });
+    case.says(Line::StartsFail, Standing::Now, "1 start has failed, the next is tried in 1 s");
+}
+
+#[test]
+fn e2_what_matters_most_comes_first_and_nothing_to_do_is_said() {
+    let mut case = Case::new(2, 109, 9, ScaleReason::AtMax).queue(12, SECOND * 3);
+    case.sizing.max = 2;
+    case.view.provider_error = Some("the docker daemon does not answer".to_owned());
+    let why = Cause { fault: Fault::Silent, faults: 5, of: 5 };
+    case.known[1].trust = Trust::Out { until: now() + SECOND * 5, why };
+    let lines: Vec<Line> = case.answer().findings.iter().map(|finding| finding.line).collect();
+    assert_eq!(lines[..3], [Line::ProviderDown, Line::ReplicasOut, Line::AtMax]);
+    case.says(Line::ReplicasOut, Standing::Now, "1 of 2 replicas is not well: chat-2");
+    assert!(
+        case.finding(Line::ReplicasOut).details[0]
+            .starts_with("chat-2: it gets no request for 5 s, because ")
+    );
+
+    let calm = Case::new(1, 3, 1, ScaleReason::Steady).answer();
+    assert_eq!((calm.findings[0].line, calm.findings.len()), (Line::NothingToDo, 8), "and the seven");
+    assert_eq!(calm.findings[0].text, "3 in flight need 1 replica, and 1 is there");
+    assert_eq!(calm.now, "1 replica ready, 1 to 4 allowed; 3 in flight, 0 queued");
+    let zero = Case::new(0, 0, 0, ScaleReason::Steady).answer();
+    assert_eq!(
+        zero.findings[0].text,
+        "nothing is in flight and nothing runs; the next request starts a replica"
+    );
+}

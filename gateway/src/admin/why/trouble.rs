@@ -1,0 +1,127 @@
+//! What else an operator should see first: a silent provider, starts that fail, replicas that take nothing, scaling that is
+//! switched off or blind (C1, C2, C4, R5).
+
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::replica::Phase;
+
+use super::facts::Facts;
+use super::growth::are;
+use super::words::{ahead, count, list, pick, span};
+use super::{Finding, Line};
+use crate::admin::status::EjectedStatus;
+
+/// Last lines of an engine that are told.
+const LAST_LINES: usize = 8;
+/// Replicas that are told of.
+const TOLD: usize = 8;
+
+/// The provider does not answer.
+pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
+    let error = facts.view.provider_error.as_ref()?;
+    let held = if facts.sized {
+        format!("; the fleet is held at {}", count(facts.current(), "replica"))
+    } else {
+        String::new()
+    };
+    let advice = "look at the provider; it is asked again every few seconds";
+    Some(Line::ProviderDown.now(format!("{}{held}", first_line(error))).detail(rest(error)).advise(advice))
+}
+
+/// Replicas do not start, or a stop failed.
+pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
+    let decided = facts.decision()?;
+    let pause = match &decided.reason {
+        ScaleReason::BackingOff { failures, retry_in } => {
+            let since = facts.seen.at.since(decided.at);
+            Some((*failures, retry_in.saturating_sub(since)))
+        }
+        _ => None,
+    };
+    let last = facts.view.last_failure.as_deref();
+    if pause.is_none() && last.is_none() {
+        return None;
+    }
+    let pause = pause.map(|(failures, retry_in)| {
+        let starts = pick(failures, "start has failed", "starts in a row have failed");
+        format!("{failures} {starts}, the next is tried in {}", ahead(retry_in))
+    });
+    let parts: Vec<String> = pause.into_iter().chain(last.map(first_line)).collect();
+    let details = last.map(rest).unwrap_or_default();
+    let advice = "read the engine's last lines; it is tried again by itself, after pauses of up to 5 min";
+    Some(Line::StartsFail.now(parts.join("; ")).detail(details).advise(advice))
+}
+
+/// Replicas that fail, take no request, or have failed some just now.
+pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
+    let told = facts.each().filter_map(|(replica, known)| {
+        let name = facts.replica(replica.id);
+        let why = match (replica.phase, EjectedStatus::new(known.trust, facts.seen.at)) {
+            (Phase::Ready, Some(ejected)) => ejected.sentence(),
+            (Phase::Ready, None) => format!("it is ready, but {}", known.trouble.as_ref()?),
+            (Phase::Failed, _) => {
+                let since = span(facts.seen.at.since(replica.since));
+                let trouble = known.trouble.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+                format!("failed since {since}{trouble}")
+            }
+            (Phase::Starting, _) if !facts.sized => format!("not ready: {}", known.trouble.as_ref()?),
+            _ => return None,
+        };
+        Some((name, why))
+    });
+    let mut told: Vec<(String, String)> = told.collect();
+    if told.is_empty() {
+        return None;
+    }
+    let (names, all): (Vec<&str>, _) =
+        (told.iter().map(|(name, _)| name.as_str()).collect(), facts.seen.replicas.len());
+    let are = pick(told.len() as u64, "is", "are");
+    let text = format!("{} of {} {are} not well: {}", told.len(), count(all as u64, "replica"), list(&names));
+    told.truncate(TOLD);
+    Some(Line::ReplicasOut.now(text).detail(told.into_iter().map(|(name, why)| format!("{name}: {why}"))))
+}
+
+/// Scaling is switched off, and more is needed.
+pub(super) fn switched_off(facts: &Facts<'_>) -> Option<Finding> {
+    let decision = facts.decision().filter(|decision| decision.reason == ScaleReason::AutoscaleOff)?;
+    (decision.needed > decision.target).then(|| {
+        let text =
+            format!("{}, but the fleet is held at its floor of {}", facts.needs(decision), decision.target);
+        Line::AutoscaleOff.now(text).advise("set autoscale = true, or raise min")
+    })
+}
+
+/// Engines do not tell what the rule goes by.
+pub(super) fn no_data(facts: &Facts<'_>) -> Option<Finding> {
+    facts.reason().filter(|reason| **reason == ScaleReason::NoData)?;
+    let ready = facts.phase(Phase::Ready);
+    let silent = facts
+        .those(|replica| replica.is_ready() && (replica.load.is_none() || replica.memory.is_none()))
+        .count();
+    let text = format!(
+        "{silent} of {} do not tell how full their memory is, so the fleet is held as it is",
+        count(ready, "ready replica")
+    );
+    Some(Line::NoData.now(text).advise("let the engines serve /metrics, or set rule = \"concurrency\""))
+}
+
+/// What holds where nothing is the matter.
+pub(super) fn well(facts: &Facts<'_>) -> String {
+    let Some(decision) = facts.decision() else {
+        return format!("{} ready, and {}", are(facts.phase(Phase::Ready)), facts.waits());
+    };
+    match (facts.current(), decision.demand) {
+        (0, 0) => "nothing is in flight and nothing runs; the next request starts a replica".to_owned(),
+        (current, _) => format!("{}, and {} there", facts.needs(decision), are(current)),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_suffix("; its last lines:").unwrap_or(line).trim_end_matches([':', ';']).to_owned()
+}
+
+/// The last lines but the first.
+fn rest(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().skip(1).filter(|line| !line.trim().is_empty()).collect();
+    lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).map(|line| line.trim_end().to_owned()).collect()
+}

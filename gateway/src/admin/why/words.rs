@@ -1,0 +1,127 @@
+//! Numbers as people say them: counts, times, money, memory, lists. Knows nothing of deployments.
+
+use std::fmt::Display;
+
+use tidegate_shared::offer::Money;
+use tidegate_shared::time::Duration;
+
+/// Names in a list before the rest is counted.
+const LISTED: usize = 4;
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+/// Millionths of a dollar in a cent.
+const CENT: i128 = 10_000;
+const GIB: u64 = 1 << 30;
+
+/// `1 replica`, `2 replicas`, `0 replicas`.
+pub(super) fn count(number: impl Into<u64>, one: &str) -> String {
+    match number.into() {
+        1 => format!("1 {one}"),
+        many => format!("{many} {one}s"),
+    }
+}
+
+/// `one` for 1, else `many`.
+pub(super) fn pick<'a>(number: impl Into<u64>, one: &'a str, many: &'a str) -> &'a str {
+    if number.into() == 1 { one } else { many }
+}
+
+/// `0.4 s`, `12 s`, `150 s`, `25 min`, `3 h`, `4 days`.
+pub(super) fn span(time: Duration) -> String {
+    match (time.as_secs(), time.as_millis()) {
+        (_, millis @ 0..10_000) => format!("{}.{} s", millis / 1000, millis / 100 % 10),
+        (seconds @ ..600, _) => format!("{seconds} s"),
+        (seconds, _) if seconds < 2 * HOUR => format!("{} min", seconds / MINUTE),
+        (seconds, _) if seconds < 48 * HOUR => format!("{} h", seconds / HOUR),
+        (seconds, _) => format!("{} days", seconds / (24 * HOUR)),
+    }
+}
+
+/// The same for a time that is still to come, or a setting: whole seconds, rounded up.
+pub(super) fn ahead(time: Duration) -> String {
+    let whole = time.as_micros().div_ceil(1_000_000);
+    match u64::try_from(whole).unwrap_or(u64::MAX) {
+        seconds @ 0..600 => format!("{seconds} s"),
+        seconds => span(Duration::from_secs(seconds)),
+    }
+}
+
+/// How long a first token takes: `85 ms`, `1.2 s`.
+pub(super) fn latency(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 0..1000 => format!("{millis} ms"),
+        _ => span(time),
+    }
+}
+
+/// To the cent, rounded down, where there is at least one; exact below.
+pub(super) fn dollars(money: Money) -> String {
+    if money.0.abs() < CENT {
+        return money.to_string();
+    }
+    Money(money.0 - money.0.rem_euclid(CENT)).to_string()
+}
+
+/// `24 GiB`, `512 MiB`; rounded down to a tenth.
+pub(super) fn memory(bytes: u64) -> String {
+    let (unit, name) = if bytes >= GIB { (GIB, "GiB") } else { (1 << 20, "MiB") };
+    match u128::from(bytes) * 10 / u128::from(unit) {
+        tenths if tenths % 10 == 0 => format!("{} {name}", tenths / 10),
+        tenths => format!("{}.{} {name}", tenths / 10, tenths % 10),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`; beyond four, the rest is counted.
+pub(super) fn list(all: &[impl Display]) -> String {
+    let mut told: Vec<String> = all.iter().take(LISTED).map(ToString::to_string).collect();
+    if let Some(more) = all.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        told.push(format!("{more} more"));
+    }
+    match told.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+/// `a, b, c`.
+pub(super) fn dot_list(all: &[String]) -> String {
+    all.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_right_at_none_one_and_many() {
+        assert_eq!(
+            [0u32, 1, 2].map(|some| count(some, "replica")),
+            ["0 replicas", "1 replica", "2 replicas"]
+        );
+        assert_eq!(list(&[""; 0]), "");
+        assert_eq!(list(&["a"]), "a");
+        assert_eq!(list(&["a", "b"]), "a and b");
+        assert_eq!(list(&["a", "b", "c", "d", "e", "f"]), "a, b, c, d and 2 more");
+    }
+
+    #[test]
+    fn times_are_as_long_as_they_are_read() {
+        let told = |millis| span(Duration::from_millis(millis));
+        assert_eq!([0, 449, 9_999, 10_000].map(told), ["0.0 s", "0.4 s", "9.9 s", "10 s"]);
+        assert_eq!([599_999, 600_000, 7_200_000].map(told), ["599 s", "10 min", "2 h"]);
+        assert_eq!(span(Duration::from_secs(86_400 * 3)), "3 days");
+        assert_eq!(
+            [0, 1, 1_000, 11_001].map(|ms| ahead(Duration::from_millis(ms))),
+            ["0 s", "1 s", "1 s", "12 s"]
+        );
+        assert_eq!([85, 1_250].map(|ms| latency(Duration::from_millis(ms))), ["85 ms", "1.2 s"]);
+    }
+
+    #[test]
+    fn money_is_told_to_the_cent_and_never_more_than_there_is() {
+        let told = [0, 1, -5, 9_999, 12_345_678, -20_000, -20_001].map(|micros| dollars(Money(micros)));
+        assert_eq!(told, ["$0.00", "$0.000001", "-$0.000005", "$0.009999", "$12.34", "-$0.02", "-$0.03"]);
+        assert_eq!([24 << 30, 3 << 29, 512 << 20].map(memory), ["24 GiB", "1.5 GiB", "512 MiB"]);
+    }
+}

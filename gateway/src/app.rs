@@ -290,8 +290,7 @@ async fn deploy(
     jobs: &[DeploymentName],
     records: &Records,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
-    let Records { store, house, settings: kept, epoch } = records;
-    let resizer = Arc::new(Resizer::new(config, written, store.clone(), kept, epoch));
+    let resizer = Arc::new(Resizer::new(config, written, records));
     let settings = &resizer.settings();
     let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable(settings), clock);
     let prober = Prober::new(clock, &settings.model);
@@ -304,11 +303,13 @@ async fn deploy(
         Some(start_limit) => {
             let (sizing, base_fee) = (settings.sizing.clone(), settings.base_fee);
             let terms = Terms { sizing, base_fee, start_limit };
-            Control::new(name, fleet, provider, house.clone(), terms)
+            Control::new(name, fleet, provider, records.house.clone(), terms)
         }
         None => Control::fixed(name, fleet, provider),
     };
-    resizer.connect(control.helm(), Arc::clone(&pool));
+    let helm = control.helm();
+    provide::take_out(settings, records, &helm, clock.now());
+    resizer.connect(helm.clone(), Arc::clone(&pool));
     let meter = DeploymentMeter::new(settings.name.as_str());
     let status: ControlStatus = control.status();
     let deployment = Arc::new(Deployment {
@@ -319,7 +320,8 @@ async fn deploy(
         pool: Arc::clone(&pool),
         meter: Arc::clone(&meter),
     });
-    let watched = Watched { pool, meter, control: status, provider: settings.source.kind(), resizer };
+    let provider = settings.source.kind();
+    let watched = Watched { pool, meter, control: status, provider, resizer, helm };
     Ok((deployment, watched, control))
 }
 

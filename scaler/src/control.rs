@@ -20,7 +20,7 @@ use crate::house::House;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
 use calls::{Call, CallKind};
-pub use helm::Helm;
+pub use helm::{Drained, Helm};
 use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Outlook, Spending};
 pub use terms::Terms;
@@ -30,6 +30,7 @@ mod calls;
 mod finish;
 mod helm;
 mod log;
+mod release;
 mod status;
 mod terms;
 
@@ -167,6 +168,7 @@ impl Control {
                     }
                     self.announce(id, change);
                 }
+                self.forget_released();
                 self.evaluate()
             }
             Err(error) => self.hold(&error),
@@ -189,9 +191,11 @@ impl Control {
     }
 
     fn evaluate(&mut self) -> Rest {
+        self.release();
         let observed = self.fleet.observe();
         let now = observed.at;
         self.steer(now);
+        self.end_released(&observed);
         self.notice_ready(&observed);
         if self.planner.is_some() {
             let (fleet, provider) = (&self.fleet, &self.provider);

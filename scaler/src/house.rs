@@ -147,6 +147,13 @@ impl House {
         }
     }
 
+    /// Keeps that replica `id` of `name` is taken out no more, since it is gone.
+    pub(crate) fn undrained(&self, name: &DeploymentName, id: ReplicaId, now: Instant) {
+        if let Some(records) = &self.records {
+            records.store.drained(name, id, None, now);
+        }
+    }
+
     /// Keeps a decision of `name`.
     pub(crate) fn decided(&self, name: &DeploymentName, decision: &ScaleDecision) {
         if let Some(records) = &self.records {

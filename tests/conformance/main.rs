@@ -6,6 +6,10 @@
 #[cfg(test)]
 mod admin;
 #[cfg(test)]
+mod blocked;
+#[cfg(test)]
+mod drained;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod explain;

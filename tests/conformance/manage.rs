@@ -156,3 +156,42 @@ async fn a_page_of_another_site_changes_nothing() {
     }
     assert_eq!(send(&gateway, Method::GET, "/credit", &Value::Null).await.json()["added"], 0);
 }
+
+#[tokio::test]
+async fn a1_what_was_tuned_is_the_target_until_another_is_set() {
+    let deployment = Deployment::named("chat").engine(&["--model", "chat"]).set("max", 2);
+    let mut gateway = Gateway::launch(Config::of(deployment)).await;
+    let put = async |gateway: &Gateway, body: Value| {
+        send(gateway, Method::PUT, "/deployments/chat/tuned", &body).await
+    };
+    let curve = json!([{"concurrency": 8, "rate": 100}, {"concurrency": 24, "rate": 220}]);
+    let answer = put(&gateway, json!({"target": 24, "kind": "L4", "curve": curve})).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    kill(&mut gateway).await;
+    let answer = send(&gateway, Method::GET, "/deployments/chat/tuned", &Value::Null).await.json();
+    let tuned = &answer["tuned"];
+    assert_eq!(
+        (&tuned["curve"], &tuned["in_force"], &tuned["model"]),
+        (&curve, &true.into(), &"chat".into())
+    );
+    let target = gateway.status().await["deployments"][0]["sizing"]["target_concurrency"].clone();
+    assert_eq!(
+        (&target["value"], &target["from"], &target["on"]),
+        (&24.into(), &"tuned".into(), &"L4".into())
+    );
+    send(&gateway, Method::PUT, SIZING, &json!({"target_concurrency": 9})).await;
+    assert_eq!(
+        send(&gateway, Method::GET, "/deployments/chat/tuned", &Value::Null).await.json()["tuned"]["in_force"],
+        false
+    );
+    for (body, part) in [
+        (json!({"target": 24}), "missing field `kind`"),
+        (json!({"target": 0, "kind": "L4", "curve": []}), "target_concurrency is 0, but must be"),
+        (json!({"target": 4, "kind": "", "curve": []}), "kind has 0 characters"),
+        (json!({"target": 4, "kind": "L4", "curve": [], "model": "x"}), "model is x, but must be the model"),
+    ] {
+        let answer = put(&gateway, body).await;
+        let text = answer.json()["error"]["message"].to_string();
+        assert!(answer.status == 400 && text.contains(part), "{text}");
+    }
+}

@@ -11,7 +11,7 @@ use http::header::{ALLOW, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
-use super::why;
+use super::{drain, why};
 
 /// Something that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub(super) enum Ask {
     Route,
     /// The size of a deployment, which can be changed.
     Sizing,
+    /// What tuning found for a deployment, and its way in.
+    Tuned,
+    /// Taking a replica out, and back in.
+    Drain,
     /// The past decisions of a deployment.
     Decisions,
     /// The credit, which can be topped up.
@@ -43,7 +47,8 @@ impl Ask {
             Self::Page | Self::Status | Self::Metrics | Self::Alive | Self::Why | Self::Decisions => {
                 "GET, HEAD"
             }
-            Self::Sizing => "GET, HEAD, PUT",
+            Self::Sizing | Self::Tuned => "GET, HEAD, PUT",
+            Self::Drain => "POST, DELETE",
             Self::Credit => "GET, HEAD, POST",
             Self::Route => "POST",
         }
@@ -97,7 +102,9 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
         "/livez" => Ask::Alive,
         "/credit" => Ask::Credit,
         _ if of_deployment(path, "/sizing") => Ask::Sizing,
+        _ if of_deployment(path, "/tuned") => Ask::Tuned,
         _ if of_deployment(path, "/decisions") => Ask::Decisions,
+        _ if drain::asked_about(path).is_some() => Ask::Drain,
         _ if path.strip_prefix(ROUTE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
             Ask::Route
         }
@@ -115,6 +122,8 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
                  /credit   the credit; POST {{\"amount\": 25}} tops it up\n\
                  /deployments/NAME/sizing     its size; PUT changes it\n\
                  /deployments/NAME/decisions  its past decisions\n\
+                 /deployments/NAME/tuned      what tuning found for it\n\
+                 /deployments/NAME/drain/REPLICA  POST takes a replica out, DELETE back in\n\
                  Requests for a model go to the other port, `listen` in the configuration.\n"
             );
             return Err(Refusal { status: StatusCode::NOT_FOUND, text, allow: None });

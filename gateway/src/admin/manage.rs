@@ -49,10 +49,13 @@ pub struct SizingAnswer {
 pub struct SizingValue {
     /// Its value in force.
     pub value: Value,
-    /// Where it comes from: `set`, `configuration` or `default`.
+    /// Where it comes from: `set`, `tuned`, `configuration` or `default`.
     pub from: String,
-    /// Seconds since it was set, where it was.
+    /// Seconds since it was set or tuned, where it was.
     pub age_s: Option<f64>,
+    /// The kind of replica that it was tuned on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
 }
 
 /// The answer of `/credit`, in millionths of a dollar.
@@ -89,9 +92,9 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
             let Credit { configured, added, left } = admin.house.credit(now).ok_or_else(no_credit)?;
             Ok(json(&CreditAnswer { configured, added, left, unsaved }))
         }
-        Ask::Decisions => decisions(admin, find(admin, &path, "/decisions")?, &query, now).await,
+        Ask::Decisions => decisions(admin, find(admin, named_by(&path, "/decisions"))?, &query, now).await,
         _ => {
-            let watched = find(admin, &path, "/sizing")?;
+            let watched = find(admin, named_by(&path, "/sizing"))?;
             if changes {
                 resize(watched, &body, now)?;
             }
@@ -104,12 +107,14 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
 /// What the settings of `watched` are, and where they come from.
 pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -> SizingAnswer {
     let told = |(key, value, origin): (&str, Value, Origin)| {
-        let (from, age_s) = match origin {
-            Origin::Set(age) => ("set", Some(age.as_secs_f64())),
-            Origin::Configuration => ("configuration", None),
-            Origin::Default => ("default", None),
+        let (from, age, on) = match origin {
+            Origin::Set(age) => ("set", Some(age), None),
+            Origin::Tuned(age, kind) => ("tuned", Some(age), Some(kind)),
+            Origin::Configuration => ("configuration", None, None),
+            Origin::Default => ("default", None, None),
         };
-        (key.to_owned(), SizingValue { value, from: from.to_owned(), age_s })
+        let age_s = age.map(|age| age.as_secs_f64());
+        (key.to_owned(), SizingValue { value, from: from.to_owned(), age_s, on })
     };
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };
@@ -117,7 +122,8 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
     SizingAnswer { deployment: watched.pool.name().to_string(), sizing, unsaved }
 }
 
-async fn body(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiError> {
+/// The whole body of a change.
+pub(super) async fn body(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiError> {
     let body = request.into_body();
     let read = read::whole(body, MOST_BODY, &admin.gateway.budget, admin.gateway.clock).await;
     let (body, _share) = read.map_err(|no| match no {
@@ -134,20 +140,33 @@ async fn body(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiErr
     Ok(body)
 }
 
-/// The deployment that stands in `path` before `ending`.
-fn find<'a>(admin: &'a Admin, path: &str, ending: &str) -> Result<&'a Watched, ApiError> {
-    let name = path.strip_prefix(DEPLOYMENTS).and_then(|rest| rest.strip_suffix(ending)).unwrap_or(path);
+/// The name that stands in `path` before `ending`, as it is written there.
+pub(super) fn named_by<'a>(path: &'a str, ending: &str) -> &'a str {
+    path.strip_prefix(DEPLOYMENTS).and_then(|rest| rest.strip_suffix(ending)).unwrap_or(path)
+}
+
+/// The deployment of that name, as it is written in a path.
+///
+/// # Errors
+/// 404 with those that there are.
+pub(super) fn find<'a>(admin: &'a Admin, name: &str) -> Result<&'a Watched, ApiError> {
     let name = percent_decode_str(name).decode_utf8_lossy();
     let found = admin.watched.iter().find(|watched| watched.pool.name().as_str() == name);
     found.ok_or_else(|| explain::name_models(ApiError::unknown_model(&name), &admin.gateway))
 }
 
-/// Changes the size of a fleet.
-fn resize(watched: &Watched, body: &[u8], now: Instant) -> Result<(), ApiError> {
+/// 409 where nobody sizes the fleet.
+pub(super) fn fixed(watched: &Watched) -> Result<(), ApiError> {
     if watched.provider == "static" {
         let name = watched.pool.name();
         return Err(conflict(format!("the replicas of `{name}` are fixed by the configuration")));
     }
+    Ok(())
+}
+
+/// Changes the size of a fleet.
+fn resize(watched: &Watched, body: &[u8], now: Instant) -> Result<(), ApiError> {
+    fixed(watched)?;
     let given: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(|error| {
         ApiError::bad_request(format!(
             "the body must be a JSON object with some of {}, such as {{\"min\": 1}}: {error}",
@@ -171,13 +190,15 @@ fn resize(watched: &Watched, body: &[u8], now: Instant) -> Result<(), ApiError> 
     if faults.is_empty() {
         faults.extend(watched.resizer.set(changes, now).err().unwrap_or_default());
     }
-    if faults.is_empty() {
-        return Ok(());
-    }
-    let mut error = ApiError::bad_request(sentence(&faults));
+    if faults.is_empty() { Ok(()) } else { Err(refused(&faults)) }
+}
+
+/// 400 with every fault.
+pub(super) fn refused(faults: &[Problem]) -> ApiError {
+    let mut error = ApiError::bad_request(sentence(faults));
     let first = faults.first().map(|fault| fault.path.clone()).unwrap_or_default();
     error.error.param = RESIZABLE.into_iter().find(|key| *key == first);
-    Err(error)
+    error
 }
 
 /// The amount in `{"amount": 25.50}`, exactly as it is written.
@@ -242,7 +263,7 @@ struct Past<'a> {
 }
 
 /// Why what was changed just now is not on disk.
-async fn unsaved(admin: &Admin) -> Option<String> {
+pub(super) async fn unsaved(admin: &Admin) -> Option<String> {
     let store = admin.store.as_ref()?;
     match timeout(DISK, store.flush()).await {
         Ok(written) => written.err(),
@@ -255,12 +276,13 @@ fn no_credit() -> ApiError {
 }
 
 /// 409: it cannot be changed at all, as things are.
-fn conflict(message: String) -> ApiError {
+pub(super) fn conflict(message: String) -> ApiError {
     let mut error = ApiError::bad_request(message);
     (error.status, error.error.code) = (409, Some("conflict"));
     error
 }
 
-fn json(answer: &impl Serialize) -> Bytes {
+/// The body of an answer.
+pub(super) fn json(answer: &impl Serialize) -> Bytes {
     serde_json::to_vec(answer).unwrap_or_default().into()
 }

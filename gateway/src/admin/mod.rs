@@ -3,12 +3,14 @@
 //! for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
+pub mod drain;
 mod explain;
 pub mod manage;
 mod page;
 mod reason;
 pub mod route;
 pub mod status;
+pub mod tuned;
 pub mod why;
 
 use std::convert::Infallible;
@@ -24,11 +26,11 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidegate_scaler::control::ControlStatus;
+use tidegate_scaler::control::{ControlStatus, Helm};
 use tidegate_scaler::house::House;
 use tidegate_scaler::store::Store;
 use tidegate_shared::id::replica_name;
-use tidegate_shared::replica::Phase;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use crate::openai::ApiError;
 use crate::pool::Pool;
@@ -59,6 +61,8 @@ pub struct Watched {
     pub control: ControlStatus,
     /// Its size, which can be changed.
     pub resizer: Arc<Resizer>,
+    /// Whom an operator takes out.
+    pub helm: Helm,
     /// The kind of its provider.
     pub provider: &'static str,
 }
@@ -101,6 +105,11 @@ impl Admin {
     fn deployment(&self, watched: &Watched) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
         let view = watched.control.view();
+        let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
+        let out = |facts: &ReplicaFacts| {
+            let drained = drained.get(&facts.id)?;
+            Some(drain::sentence(drained, facts.in_flight, fixed, seen.at))
+        };
         let replicas = seen.replicas.iter().zip(&known).map(|(facts, known)| ReplicaStatus {
             id: replica_name(watched.pool.name(), facts.id),
             phase: facts.phase,
@@ -117,10 +126,11 @@ impl Admin {
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
             ejected: EjectedStatus::new(known.trust, seen.at),
-            why: match &known.endpoint {
+            drained: drained.contains_key(&facts.id),
+            why: out(facts).or_else(|| match &known.endpoint {
                 Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
                 None => view.pending.get(&facts.id).cloned(),
-            },
+            }),
         });
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let sizing = watched.resizer.sizing();
@@ -194,6 +204,8 @@ impl Admin {
             Ask::Route => {
                 ("application/json", told(explain::answer(&self.gateway, request).await, &mut status))
             }
+            Ask::Drain => ("application/json", told(drain::answer(self, request).await, &mut status)),
+            Ask::Tuned => ("application/json", told(tuned::answer(self, request).await, &mut status)),
             Ask::Sizing | Ask::Decisions | Ask::Credit => {
                 ("application/json", told(manage::answer(self, asked, request).await, &mut status))
             }

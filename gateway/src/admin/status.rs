@@ -53,6 +53,16 @@ impl RecordsStatus {
         let StoreView { path, trouble, waiting, dropped } = view;
         Self { file: path.display().to_string(), trouble, waiting, dropped }
     }
+
+    /// What is wrong, as a sentence; `None` while all is well.
+    pub fn sentence(&self) -> Option<String> {
+        let Self { file, trouble, waiting, dropped } = self;
+        let why = trouble.as_ref()?;
+        let lost = if *dropped == 0 { String::new() } else { format!(", {dropped} decisions are lost") };
+        Some(format!(
+            "{file} takes nothing: {why}; {waiting} records are held in memory and would be lost with the gateway{lost}"
+        ))
+    }
 }
 
 /// One deployment.
@@ -132,6 +142,9 @@ pub struct ReplicaStatus {
     pub url: Option<String>,
     /// Why it is in that phase, for people, where there is something to say.
     pub why: Option<String>,
+    /// An operator took it out (C5); `why` says how far that is.
+    #[serde(default)]
+    pub drained: bool,
     /// Why it takes no request though it is ready; absent for one that is trusted (R5).
     #[serde(default)]
     pub ejected: Option<EjectedStatus>,

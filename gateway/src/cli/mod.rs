@@ -5,6 +5,7 @@
 
 mod admin;
 mod check;
+mod drain;
 mod explain;
 mod grid;
 mod programs;
@@ -70,6 +71,9 @@ enum Command {
     /// Change the size of a deployment while it runs, or show it.
     #[command(after_help = scale::SCALE)]
     Scale(scale::ScaleArgs),
+    /// Take a replica out without cutting a request, or back in.
+    #[command(after_help = drain::DRAIN)]
+    Drain(drain::DrainArgs),
     /// Add to the credit over all deployments, or show it.
     Credit(scale::CreditArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
@@ -121,6 +125,7 @@ pub fn main() -> ExitCode {
         Command::Why(args) => why::run(&args),
         Command::Route(args) => route::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Drain(args) => drain::run(&args),
         Command::Credit(args) => scale::credit(&args),
         Command::Engine(args) => serve::engine(args),
     };

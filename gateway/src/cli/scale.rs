@@ -8,7 +8,7 @@ use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
-use crate::admin::manage::{CreditAnswer, SizingAnswer};
+use crate::admin::manage::{CreditAnswer, SizingAnswer, SizingValue};
 
 use super::CliError;
 use super::admin::{AdminArgs, change, parse, verbatim};
@@ -25,7 +25,8 @@ Examples:
   tidegate scale chat --unset min --unset max";
 
 /// What stays as it is in a path.
-const NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b':');
+pub(super) const NAME: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b':');
 
 /// Arguments of `tidegate scale`.
 #[derive(Debug, Args)]
@@ -45,6 +46,9 @@ pub(super) struct ScaleArgs {
     /// Requests for each replica to aim at.
     #[arg(long, value_name = "N")]
     target: Option<u32>,
+    /// Dollars an hour that a new replica may cost at most.
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    price_cap: Option<serde_json::Number>,
     /// off holds the fleet at min.
     #[arg(long)]
     autoscale: Option<Switch>,
@@ -74,6 +78,7 @@ enum Setting {
     Mode,
     Target,
     Autoscale,
+    PriceCap,
 }
 
 /// Arguments of `tidegate credit`.
@@ -128,6 +133,7 @@ fn changes(args: &ScaleArgs) -> Map<String, Value> {
             Setting::Mode => "mode",
             Setting::Target => "target_concurrency",
             Setting::Autoscale => "autoscale",
+            Setting::PriceCap => "price_cap",
         };
         changes.insert(key.to_owned(), Value::Null);
     }
@@ -140,6 +146,7 @@ fn changes(args: &ScaleArgs) -> Map<String, Value> {
         ("max", args.max.map(|max| json!(max))),
         ("mode", mode.map(|mode| json!(mode))),
         ("target_concurrency", args.target.map(|target| json!(target))),
+        ("price_cap", args.price_cap.clone().map(Value::Number)),
         ("autoscale", args.autoscale.map(|switch| json!(matches!(switch, Switch::On)))),
     ];
     changes.extend(given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
@@ -149,22 +156,42 @@ fn changes(args: &ScaleArgs) -> Map<String, Value> {
 fn size(answer: &SizingAnswer, style: Style) -> String {
     let mut table = Grid::new(&["SETTING", ">VALUE", "FROM"]);
     for (key, setting) in &answer.sizing {
-        let value = setting.value.as_str().map_or_else(|| setting.value.to_string(), str::to_owned);
-        let from = match setting.age_s {
-            Some(ago) => format!("set {} ago", age(ago)),
-            None => setting.from.clone(),
-        };
+        let value = shown(setting);
+        let from = origin(setting);
         table.rows.push(vec![(clean(key), None), (clean(&value), None), (clean(&from), None)]);
     }
     format!("{}\n{}{}", clean(&answer.deployment), table.render(style), not_saved(answer.unsaved.clone()))
 }
 
-fn not_saved(why: Option<String>) -> String {
+/// A value without quotes; `none` for one that is not there.
+pub(super) fn shown(setting: &SizingValue) -> String {
+    match &setting.value {
+        Value::String(text) => clean(text),
+        Value::Null => "none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Where a value comes from: `set by hand 2m 4s ago`, `tuned on L4 3d 1h ago`, `configuration`, `default`.
+pub(super) fn origin(setting: &SizingValue) -> String {
+    let ago = setting.age_s.map(|ago| format!(" {} ago", age(ago))).unwrap_or_default();
+    match (setting.from.as_str(), &setting.on) {
+        ("set", _) => format!("set by hand{ago}"),
+        (from, Some(kind)) => format!("{from} on {kind}{ago}"),
+        (from, None) => format!("{from}{ago}"),
+    }
+}
+
+fn dollars(text: &str) -> Result<serde_json::Number, &'static str> {
+    serde_json::from_str(text).map_err(|_| "must be an amount of dollars such as 2.50")
+}
+
+pub(super) fn not_saved(why: Option<String>) -> String {
     let told = |why: String| format!("not saved yet, a restart would forget it: {}\n", clean(&why));
     why.map(told).unwrap_or_default()
 }
 
-fn print(text: &str) -> Result<(), CliError> {
+pub(super) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -196,7 +223,7 @@ mod tests {
         let answer = r#"{"deployment":"chat","sizing":{"max":{"value":4,"from":"default","age_s":null},
             "min":{"value":2,"from":"set","age_s":64.0}},"unsaved":"database or disk is full"}"#;
         let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
-        let expected = "chat\n  SETTING  VALUE  FROM\n  max          4  default\n  min          2  set 1m 4s ago\n\
+        let expected = "chat\n  SETTING  VALUE  FROM\n  max          4  default\n  min          2  set by hand 1m 4s ago\n\
             not saved yet, a restart would forget it: database or disk is full\n";
         assert_eq!(text, expected);
     }

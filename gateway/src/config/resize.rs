@@ -12,8 +12,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Config, Deployment, base_of, reader, server};
 
-/// The settings that can be changed while the gateway runs (A1, A5, A6, C1).
-pub const RESIZABLE: [&str; 5] = ["min", "max", "mode", "target_concurrency", "autoscale"];
+/// The settings that can be changed while the gateway runs (A1, A5, A6, C1, M1).
+pub const RESIZABLE: [&str; 6] = ["min", "max", "mode", "target_concurrency", "autoscale", "price_cap"];
 
 /// Where they stand while they are read. No file has this table: it would be an unknown key.
 const ASIDE: &str = "set-while-running";
@@ -58,7 +58,7 @@ impl Config {
         let text = format!("{}\n[{ASIDE}]\n{lines}", self.written.text);
         let fault =
             |rule: String| vec![Problem { path: name.to_string(), value: String::new(), rule, line: 0 }];
-        let faults = reader::Faults::new(&text);
+        let faults = reader::Faults::while_running(&text);
         let root = DeTable::parse(&text).map_err(|error| fault(format!("not TOML: {}", error.message())))?;
         let mut root = root.into_inner();
         let aside = root.remove(ASIDE).map(|found| found.into_inner());
@@ -136,6 +136,21 @@ mod tests {
         let config = Config::parse(FILE, Path::new("t.toml")).expect("a good file");
         assert_eq!(config.given(&DeploymentName::new("a")), BTreeSet::from(["min"]));
         assert_eq!(config.given(&DeploymentName::new("b")), BTreeSet::from(["mode"]));
+    }
+
+    #[test]
+    fn m1_a_cap_that_lets_nothing_start_is_no_fault_while_it_runs_and_one_in_a_file() {
+        let file = FILE.replace("min = 1\n", "min = 1\nprice_cap = 0.5\nprocess.price = 2\n");
+        let faults = Config::parse(&file, Path::new("t.toml")).expect_err("nothing could start");
+        assert!(faults.to_string().contains("must not be less than process.price"), "{faults}");
+        let file = file.replace("0.5", "2.5");
+        let config = Config::parse(&file, Path::new("t.toml")).expect("a good file");
+        let set = |cap: &str| {
+            config.resized(&DeploymentName::new("a"), &BTreeMap::from([("price_cap", cap.to_owned())]))
+        };
+        let capped = set("0.5").expect("an operator may stop growth").sizing.price_cap;
+        assert_eq!(capped.map(|cap| cap.0), Some(500_000));
+        assert_eq!(set("-1").expect_err("no price").len(), 1);
     }
 
     #[test]

@@ -161,6 +161,11 @@ impl Pool {
         endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
     }
 
+    /// The base URL of a replica, for operators only; `None` while it has none.
+    pub fn url(&self, id: ReplicaId) -> Option<String> {
+        self.state.lock().endpoints.get(&id).map(|endpoint| endpoint.url().to_owned())
+    }
+
     /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.
     pub fn may_retry(self: &Arc<Self>) -> bool {
         self.locked(|state, now| state.dispatcher.may_retry(now))

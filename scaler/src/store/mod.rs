@@ -1,5 +1,5 @@
-//! What survives a restart: sizes that were set while the gateway ran, what was spent, top-ups and past decisions, in one
-//! SQLite file of the state directory. One thread writes it; whoever has something to keep leaves it there and goes on.
+//! What survives a restart: sizes that were set or tuned while the gateway ran, replicas that were taken out, what was
+//! spent, top-ups and past decisions, in one SQLite file of the state directory. One thread writes it; whoever has something to keep leaves it there and goes on.
 //! Decides nothing about any of it.
 
 mod batch;
@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use tidegate_scaler_core::budget::ledger::Spent;
 use tidegate_shared::decision::ScaleDecision;
-use tidegate_shared::id::DeploymentName;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Money;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -38,6 +38,10 @@ pub struct Kept {
     pub accounts: Vec<KeptAccount>,
     /// Settings of the API.
     pub settings: Vec<KeptSetting>,
+    /// What was found by tuning.
+    pub tuned: Vec<KeptTuned>,
+    /// Replicas that an operator took out.
+    pub drained: Vec<KeptDrain>,
     /// All that was ever added to the credit beside the configured one.
     pub added: Money,
 }
@@ -63,6 +67,43 @@ pub struct KeptSetting {
     /// Its value, as JSON.
     pub value: String,
     /// When it was set.
+    pub at: Stamp,
+}
+
+/// What tuning found for one deployment (A1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuned {
+    /// Requests for each replica to aim at, at least 1.
+    pub target: u32,
+    /// The model that was measured, by the name that its engine knows; for another one this counts for nothing.
+    pub model: String,
+    /// The kind of replica that was measured, for people.
+    pub kind: String,
+    /// What was measured, as JSON.
+    pub curve: String,
+}
+
+/// What tuning found, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptTuned {
+    /// For which deployment.
+    pub deployment: DeploymentName,
+    /// What.
+    pub tuned: Tuned,
+    /// When.
+    pub at: Stamp,
+}
+
+/// A replica that an operator took out (C5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptDrain {
+    /// Of which deployment.
+    pub deployment: DeploymentName,
+    /// Which one.
+    pub replica: ReplicaId,
+    /// Its URL, where the configuration gives that; else empty, since the id alone says which one it is.
+    pub url: String,
+    /// When.
     pub at: Stamp,
 }
 
@@ -130,6 +171,16 @@ impl Store {
     /// A setting of `name`, as JSON; `None` unsets it.
     pub fn set(&self, name: &DeploymentName, key: &'static str, value: Option<String>, at: Instant) {
         self.desk.leave(|batch| drop(batch.settings.insert((name.clone(), key), (value, at))));
+    }
+
+    /// What tuning found for `name`; `None` forgets it.
+    pub fn tuned(&self, name: &DeploymentName, tuned: Option<Tuned>, at: Instant) {
+        self.desk.leave(|batch| drop(batch.tuned.insert(name.clone(), (tuned, at))));
+    }
+
+    /// Replica `id` of `name` is taken out, with its URL (see [`KeptDrain`]); `None`: it is not, or is gone.
+    pub fn drained(&self, name: &DeploymentName, id: ReplicaId, url: Option<String>, at: Instant) {
+        self.desk.leave(|batch| drop(batch.drained.insert((name.clone(), id), (url, at))));
     }
 
     /// All that was ever added to the credit.

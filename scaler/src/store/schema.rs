@@ -14,6 +14,9 @@ const BUSY: Duration = Duration::from_secs(1);
 /// What remains of the log of writes after a checkpoint, at most, in bytes.
 const LOG_SIZE: i64 = 4 << 20;
 
+/// The smallest page of any SQLite file, in bytes.
+const LEAST_PAGE: u64 = 512;
+
 /// The schema of this version.
 const SCHEMA: u32 = 1;
 
@@ -37,7 +40,12 @@ const STEPS: [&str; SCHEMA as usize] = ["
     CREATE INDEX decision_of ON decision (deployment, id);
     CREATE TABLE tuned (
         deployment TEXT PRIMARY KEY, target INTEGER NOT NULL CHECK (target > 0),
+        model TEXT NOT NULL, kind TEXT NOT NULL, curve TEXT NOT NULL,
         run INTEGER NOT NULL, at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE drained (
+        deployment TEXT NOT NULL, replica INTEGER NOT NULL, url TEXT NOT NULL,
+        run INTEGER NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (deployment, replica)
     ) STRICT, WITHOUT ROWID;
 "];
 
@@ -116,6 +124,7 @@ pub(super) fn told(error: &rusqlite::Error) -> String {
 /// for the disk is of no matter.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| StoreError::of(path, &error);
+    whole_or_new(path)?;
     let mut db = Connection::open(path).map_err(failed)?;
     db.busy_timeout(BUSY).map_err(failed)?;
     let application: i32 = db.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(failed)?;
@@ -137,6 +146,22 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     db.pragma_update(None, "journal_size_limit", LOG_SIZE).map_err(failed)?;
     migrate(&mut db, found).map_err(failed)?;
     Ok(db)
+}
+
+/// A file ends with a page, unless a write was cut that its log makes good. SQLite itself takes what is missing for zeros,
+/// and what is shorter than any page for an empty file, which it would begin anew.
+fn whole_or_new(path: &Path) -> Result<(), StoreError> {
+    let length = std::fs::metadata(path).map_or(0, |found| if found.is_file() { found.len() } else { 0 });
+    let beside = |ending: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        Path::new(&name).exists()
+    };
+    let mended = beside("-journal") || (length >= LEAST_PAGE && beside("-wal"));
+    if length.is_multiple_of(LEAST_PAGE) || mended {
+        return Ok(());
+    }
+    Err(StoreError::Damaged { path: path.to_owned(), why: format!("it is cut off after {length} bytes") })
 }
 
 /// Brings the schema from step `found` to the last, all or nothing.

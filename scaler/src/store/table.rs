@@ -4,15 +4,16 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use serde::Serialize;
 use tidegate_scaler_core::budget::ledger::Spent;
 use tidegate_shared::decision::ScaleDecision;
-use tidegate_shared::id::DeploymentName;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Money;
 use tidegate_shared::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::epoch::{Epoch, Stamp};
-use super::{Kept, KeptAccount, KeptSetting, Past};
+use super::{Kept, KeptAccount, KeptDrain, KeptSetting, KeptTuned, Past, Tuned};
 
 /// Decisions kept of one deployment. A fleet under varying load makes a few hundred in a day, and each takes about 300
 /// bytes: some weeks, and under 2 MB.
@@ -21,7 +22,7 @@ pub const MOST_DECISIONS: u32 = 5000;
 const OLDEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// but for the last ones of each deployment that there is: a fleet that seldom changes has a past too.
 const LAST_STAY: u32 = 100;
-/// Accounts of deployments that are gone, and settings of them, that are kept apart. Older accounts are added up in one.
+/// Accounts of deployments that are gone, settings of them and what was tuned, that are kept apart. Older accounts are added up in one.
 const GONE: u32 = 256;
 
 /// The open database of one run.
@@ -35,10 +36,10 @@ pub(super) struct Table {
 impl Table {
     /// Enters this run.
     pub(super) fn begin(db: Connection, epoch: Epoch) -> rusqlite::Result<Self> {
-        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let whole = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         db.execute(
             "INSERT INTO run (boot, monotonic, wall) VALUES (?, ?, ?)",
-            params![epoch.boot, micros(epoch.monotonic), micros(epoch.wall)],
+            params![epoch.boot, whole(epoch.monotonic), whole(epoch.wall)],
         )?;
         let run = db.last_insert_rowid();
         Ok(Self { db, epoch, run })
@@ -55,7 +56,8 @@ impl Table {
             Some(text) => Money(text.parse().map_err(|_| damaged("credit", &text))?),
             None => Money::default(),
         };
-        Ok(Kept { epoch: self.epoch.clone(), accounts, settings, added })
+        let (tuned, drained) = (self.tuned()?, self.drained()?);
+        Ok(Kept { epoch: self.epoch.clone(), accounts, settings, tuned, drained, added })
     }
 
     fn accounts(&self) -> rusqlite::Result<Vec<KeptAccount>> {
@@ -87,37 +89,53 @@ impl Table {
         rows.collect()
     }
 
+    fn tuned(&self) -> rusqlite::Result<Vec<KeptTuned>> {
+        let mut query = self.db.prepare(
+            "SELECT deployment, target, model, kind, curve, boot, monotonic, wall, at FROM tuned \
+             JOIN run ON run = run.id ORDER BY deployment",
+        )?;
+        let rows = query.query_map([], |row| {
+            let name: String = row.get(0)?;
+            let tuned =
+                Tuned { target: row.get(1)?, model: row.get(2)?, kind: row.get(3)?, curve: row.get(4)? };
+            Ok(KeptTuned { deployment: DeploymentName::new(&name), tuned, at: stamp(row, 5)? })
+        })?;
+        rows.collect()
+    }
+
+    fn drained(&self) -> rusqlite::Result<Vec<KeptDrain>> {
+        let mut query = self.db.prepare(
+            "SELECT deployment, replica, url, boot, monotonic, wall, at FROM drained JOIN run ON run = run.id \
+             ORDER BY deployment, replica",
+        )?;
+        let rows = query.query_map([], |row| {
+            let (name, replica): (String, u32) = (row.get(0)?, row.get(1)?);
+            let (deployment, replica) = (DeploymentName::new(&name), ReplicaId(replica));
+            Ok(KeptDrain { deployment, replica, url: row.get(2)?, at: stamp(row, 3)? })
+        })?;
+        rows.collect()
+    }
+
     /// Writes a batch, or nothing of it.
     pub(super) fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
+        let run = self.run;
         let change = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let at = |at: Instant| i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
         for (name, (spent, when)) in &batch.accounts {
-            let spent = serde_json::to_string(spent).unwrap_or_default();
-            change
-                .prepare("REPLACE INTO account (deployment, spent, run, at) VALUES (?, ?, ?, ?)")?
-                .execute(params![name.as_str(), spent, self.run, at(*when)])?;
-        }
-        for ((name, key), (value, when)) in &batch.settings {
-            match value {
-                Some(value) => change.execute(
-                    "REPLACE INTO setting (deployment, key, value, run, at) VALUES (?, ?, ?, ?, ?)",
-                    params![name.as_str(), key, value, self.run, at(*when)],
-                )?,
-                None => change.execute(
-                    "DELETE FROM setting WHERE deployment = ? AND key = ?",
-                    params![name.as_str(), key],
-                )?,
-            };
+            change.execute(
+                "REPLACE INTO account (deployment, spent, run, at) VALUES (?, ?, ?, ?)",
+                params![name.as_str(), json(spent)?, run, micros(*when)],
+            )?;
         }
         if let Some(added) = batch.added {
             change.execute("REPLACE INTO credit (id, added) VALUES (1, ?)", [added.0.to_string()])?;
         }
+        write_choices(&change, batch, run)?;
         let mut grown = BTreeSet::new();
         for (name, decision) in &batch.decisions {
-            let body = serde_json::to_string(decision).unwrap_or_default();
-            change
-                .prepare("INSERT INTO decision (deployment, body, run, at) VALUES (?, ?, ?, ?)")?
-                .execute(params![name.as_str(), body, self.run, at(decision.at)])?;
+            change.execute(
+                "INSERT INTO decision (deployment, body, run, at) VALUES (?, ?, ?, ?)",
+                params![name.as_str(), json(decision)?, run, micros(decision.at)],
+            )?;
             grown.insert(name.as_str());
         }
         for name in grown {
@@ -174,26 +192,87 @@ impl Table {
                 all.absorb(&account.spent);
                 change.execute("DELETE FROM account WHERE deployment = ?", [account.name.as_str()])?;
             }
-            let all = serde_json::to_string(&all).unwrap_or_default();
+            let all = json(&all)?;
             change.execute(
                 "REPLACE INTO account (deployment, spent, run, at) VALUES ('', ?, ?, 0)",
                 params![all, own],
             )?;
         }
-        let names = serde_json::to_string(names).unwrap_or_default();
-        change.execute(
-            "DELETE FROM setting WHERE deployment NOT IN (SELECT value FROM json_each(?1)) AND (deployment, key) NOT IN \
-             (SELECT deployment, key FROM setting WHERE deployment NOT IN (SELECT value FROM json_each(?1)) \
-             ORDER BY run DESC, at DESC LIMIT ?2)",
-            params![names, GONE],
-        )?;
+        forget_choices(&change, names)?;
         change.execute(
             "DELETE FROM run WHERE id < ? AND id NOT IN (SELECT run FROM account UNION SELECT run FROM setting \
-             UNION SELECT run FROM decision UNION SELECT run FROM tuned)",
+             UNION SELECT run FROM decision UNION SELECT run FROM tuned UNION SELECT run FROM drained)",
             [own],
         )?;
         change.commit()
     }
+}
+
+/// Writes what operators have chosen.
+fn write_choices(change: &Connection, batch: &Batch, run: i64) -> rusqlite::Result<()> {
+    for ((name, key), (value, when)) in &batch.settings {
+        match value {
+            Some(value) => change.execute(
+                "REPLACE INTO setting (deployment, key, value, run, at) VALUES (?, ?, ?, ?, ?)",
+                params![name.as_str(), key, value, run, micros(*when)],
+            )?,
+            None => change.execute(
+                "DELETE FROM setting WHERE deployment = ? AND key = ?",
+                params![name.as_str(), key],
+            )?,
+        };
+    }
+    for (name, (tuned, when)) in &batch.tuned {
+        match tuned {
+            Some(Tuned { target, model, kind, curve }) => change.execute(
+                "REPLACE INTO tuned (deployment, target, model, kind, curve, run, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                params![name.as_str(), target, model, kind, curve, run, micros(*when)],
+            )?,
+            None => change.execute("DELETE FROM tuned WHERE deployment = ?", [name.as_str()])?,
+        };
+    }
+    for ((name, id), (url, when)) in &batch.drained {
+        match url {
+            Some(url) => change.execute(
+                "REPLACE INTO drained (deployment, replica, url, run, at) VALUES (?, ?, ?, ?, ?)",
+                params![name.as_str(), id.0, url, run, micros(*when)],
+            )?,
+            None => change.execute(
+                "DELETE FROM drained WHERE deployment = ? AND replica = ?",
+                params![name.as_str(), id.0],
+            )?,
+        };
+    }
+    Ok(())
+}
+
+/// Drops what was chosen for deployments that are gone, but for the last of it.
+fn forget_choices(change: &Connection, names: &BTreeSet<DeploymentName>) -> rusqlite::Result<()> {
+    let names = json(names)?;
+    change.execute(
+        "DELETE FROM setting WHERE deployment NOT IN (SELECT value FROM json_each(?1)) AND (deployment, key) NOT IN \
+         (SELECT deployment, key FROM setting WHERE deployment NOT IN (SELECT value FROM json_each(?1)) \
+         ORDER BY run DESC, at DESC LIMIT ?2)",
+        params![names, GONE],
+    )?;
+    change.execute(
+        "DELETE FROM tuned WHERE deployment NOT IN (SELECT value FROM json_each(?1)) AND deployment NOT IN \
+         (SELECT deployment FROM tuned WHERE deployment NOT IN (SELECT value FROM json_each(?1)) \
+         ORDER BY run DESC, at DESC LIMIT ?2)",
+        params![names, GONE],
+    )?;
+    change
+        .execute("DELETE FROM drained WHERE deployment NOT IN (SELECT value FROM json_each(?1))", [&names])?;
+    Ok(())
+}
+
+/// As it is written; what cannot be is not written at all, rather than as nothing.
+fn json(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+}
+
+fn micros(at: Instant) -> i64 {
+    i64::try_from(at.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Keeps the newest decisions of a deployment.

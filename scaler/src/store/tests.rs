@@ -214,7 +214,7 @@ fn a_file_that_cannot_be_used_is_named_with_the_cause() {
     let refused = || Store::open(&path, epoch(0), &names()).unwrap_err();
     let name = path.display().to_string();
 
-    fs::write(&path, "x".repeat(10_000)).unwrap();
+    fs::write(&path, "x".repeat(10_240)).unwrap();
     let error = refused();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
     let text = error.to_string();
@@ -257,4 +257,96 @@ async fn a_torn_page_is_found_at_the_start() {
     fs::write(&path, bytes).unwrap();
     let error = Store::open(&path, epoch(1), &names()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a1_c5_what_was_tuned_and_who_is_out_survive_until_they_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let tuned = |target| Tuned {
+        target,
+        model: "m".to_owned(),
+        kind: "L4".to_owned(),
+        curve: r#"[{"concurrency":8}]"#.to_owned(),
+    };
+    let other = DeploymentName::new("other");
+    let (store, _) = open(dir.path(), 0);
+    store.tuned(&chat(), Some(tuned(8)), at(1));
+    store.tuned(&chat(), Some(tuned(24)), at(2));
+    store.tuned(&other, Some(tuned(3)), at(3));
+    for id in 1..=3 {
+        store.drained(&chat(), ReplicaId(id), Some(String::new()), at(id));
+    }
+    store.drained(&other, ReplicaId(1), Some("http://a".to_owned()), at(4));
+    store.flush().await.unwrap();
+    store.drained(&chat(), ReplicaId(2), None, at(5));
+    store.close().await;
+
+    let (store, kept) = open(dir.path(), 60);
+    let stamp = |second| Stamp { epoch: epoch(0), at: at(second) };
+    let of_chat = KeptTuned { deployment: chat(), tuned: tuned(24), at: stamp(2) };
+    assert_eq!(kept.tuned[0], of_chat);
+    assert_eq!(kept.tuned.len(), 2, "of one that is gone it is kept for a while");
+    let out: Vec<_> = kept.drained.iter().map(|kept| (&kept.deployment, kept.replica.0, &kept.at)).collect();
+    assert_eq!(out, [(&chat(), 1, &stamp(1)), (&chat(), 3, &stamp(3))], "whose deployment is gone is gone");
+    store.tuned(&chat(), None, at(1));
+    store.close().await;
+    let (_, kept) = open(dir.path(), 90);
+    assert!(kept.tuned.iter().all(|kept| kept.deployment == other));
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_off_anywhere_is_refused_and_not_begun_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), 0);
+    (0..200).for_each(|target| store.decided(&chat(), decision(at(1), target)));
+    store.close().await;
+    let path = dir.path().join(FILE);
+    let whole = fs::read(&path).unwrap();
+    for length in [1, 99, 100, 511, 4096, 4097, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
+        fs::write(&path, &whole[..length]).unwrap();
+        for ending in ["-wal", "-shm"] {
+            let _ = fs::remove_file(dir.path().join(format!("{FILE}{ending}")));
+        }
+        let opened = Store::open(&path, epoch(1), &names());
+        let error = opened.map(drop).expect_err(&format!("cut off after {length} of {}", whole.len()));
+        assert!(matches!(error, StoreError::Damaged { .. }), "{length} of {}: {error}", whole.len());
+        assert_eq!(fs::read(&path).unwrap().len(), length, "and it is left as it is");
+    }
+    fs::write(&path, &whole).unwrap();
+    open(dir.path(), 2);
+}
+
+#[tokio::test]
+async fn killed_with_writes_in_its_log_the_next_start_has_them_all() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, _) = open(dir.path(), 0);
+    for round in 0..20_u32 {
+        store.set(&chat(), "min", Some(round.to_string()), at(round));
+        store.decided(&chat(), decision(at(round), round));
+        store.flush().await.unwrap();
+        // What `kill -9` leaves: the file and its log as they are now, at no end of anything.
+        for ending in ["", "-wal"] {
+            let name = format!("{FILE}{ending}");
+            fs::copy(dir.path().join(&name), killed.path().join(&name)).unwrap();
+        }
+        let _ = fs::remove_file(killed.path().join(format!("{FILE}-shm")));
+        let (after, kept) = open(killed.path(), 9);
+        assert_eq!(kept.settings[0].value, round.to_string());
+        let past = after.decisions(&chat(), 99, at(99)).await.unwrap();
+        assert_eq!((past.len(), past[0].decision.target), (usize::try_from(round).unwrap() + 1, round));
+        after.close().await;
+    }
+}
+
+#[test]
+fn a_thread_that_ends_by_a_panic_leaves_nobody_waiting_and_says_so() {
+    let desk = Desk::new(Path::new("x"));
+    let end = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _end = writer::End(&desk);
+        panic!("a fault");
+    }));
+    assert!(end.is_err());
+    assert_eq!(desk.view().trouble.as_deref(), Some(ENDED));
+    let (reply, _answer) = oneshot::channel();
+    assert_eq!(desk.ask(Ask::Flush(reply)), Err(ENDED.to_owned()));
 }

@@ -35,6 +35,23 @@ pub(super) enum Ask {
     },
 }
 
+/// The thread is over, by a panic too.
+pub(super) struct End<'a>(pub(super) &'a Desk);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.ended = true;
+        state.asks.clear();
+        if state.closing.is_empty() {
+            state.trouble = Some(ENDED.to_owned());
+        }
+        for reply in state.closing.drain(..) {
+            let _ = reply.send(());
+        }
+    }
+}
+
 /// Where things are left for the thread.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -103,8 +120,14 @@ impl Desk {
         }
     }
 
-    /// The thread.
-    pub(super) fn work(&self, mut table: Table) {
+    /// The thread. However it ends, nobody waits for it afterwards, and the status says so.
+    pub(super) fn work(&self, table: Table) {
+        let end = End(self);
+        self.write_until_closed(table);
+        drop(end);
+    }
+
+    fn write_until_closed(&self, mut table: Table) {
         let mut pause = PACE;
         let mut retry = RETRY_MIN;
         loop {
@@ -120,13 +143,6 @@ impl Desk {
             if closing {
                 break;
             }
-        }
-        drop(table);
-        let mut state = self.lock();
-        state.ended = true;
-        state.asks.clear();
-        for reply in state.closing.drain(..) {
-            let _ = reply.send(());
         }
     }
 

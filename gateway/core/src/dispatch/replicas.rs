@@ -35,6 +35,8 @@ pub(super) struct Replica {
     pub(super) suspect: bool,
     /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
     pub(super) refused: bool,
+    /// It was ready at least once, or would have been, had it not drained.
+    pub(super) loaded: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
     pub(super) down: bool,
     /// It is failed, and was never more than slow.
@@ -66,6 +68,7 @@ impl Replica {
             ledger,
             suspect: false,
             refused: false,
+            loaded: false,
             down: false,
             slow: false,
             health: Health::default(),

@@ -9,6 +9,7 @@ mod judge;
 mod load;
 mod overload;
 mod priority;
+mod resize;
 mod walk;
 
 use tidegate_shared::replica::Capacity;

@@ -170,6 +170,21 @@ mod tests {
     }
 
     #[test]
+    fn m3_a_new_fee_counts_from_then_on_and_the_old_one_until_then() {
+        let (mut ledger, at) = (fresh(3_600_000), |second| Instant::ZERO + SECOND * second);
+        ledger.see(&[replica(1, Phase::Ready, 7_200_000)], at(0));
+        ledger.set_fee(Price::FREE, at(10));
+        assert_eq!((ledger.rate(), ledger.total(at(10))), (Price(7_200_000), Money(30_000)));
+        ledger.set_fee(Price(3_600_000), at(15));
+        assert_eq!(ledger.total(at(25)), Money(30_000 + 10_000 + 30_000));
+        let mut asleep = Ledger::restore(ledger.state().unwrap().clone(), Price::FREE, at(0));
+        asleep.set_fee(Price(3_600_000), at(50));
+        assert_eq!((asleep.total(at(60)), asleep.state()), (Money(40_000), None), "nobody has looked yet");
+        asleep.catch_up(SECOND * 10, &[ReplicaId(1)], at(60));
+        assert_eq!(asleep.total(at(60)), Money(70_000), "what was away is paid once, by the fee of now");
+    }
+
+    #[test]
     fn m2_an_account_goes_on_where_it_was_and_pays_for_the_time_between() {
         let mut before = fresh(0);
         before

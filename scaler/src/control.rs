@@ -162,10 +162,7 @@ impl Control {
                 self.resume(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
-                    match &change {
-                        Change::Gone { why } => self.log.lost(id, why),
-                        change => self.log.announced(id, change),
-                    }
+                    self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
                 self.forget_released();
@@ -218,6 +215,7 @@ impl Control {
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
             (spending, plan, actions)
         });
+        self.fleet.hold_starts(planner.starts_from());
         self.house.keep(&self.name, now);
         self.status.spends(spending);
         self.status.looks_ahead(planner.next_check(now), offers);
@@ -316,6 +314,7 @@ impl Control {
             let now = self.now();
             if let Some(planner) = self.planner.as_mut() {
                 planner.start_failed(now);
+                self.fleet.hold_starts(planner.starts_from());
             }
         }
         self.fleet.announce(id, change);

@@ -42,7 +42,7 @@ use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    RecordsStatus, ReplicaStatus, Status,
+    RecordsStatus, ReplicaStatus, Status, UnfitStatus,
 };
 
 /// How long a connection may be idle or take to send a request's head.
@@ -126,6 +126,7 @@ impl Admin {
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
             ejected: EjectedStatus::new(known.trust, seen.at),
+            unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
             drained: drained.contains_key(&facts.id),
             why: out(facts).or_else(|| match &known.endpoint {
                 Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),

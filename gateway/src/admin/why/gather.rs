@@ -43,6 +43,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
                 .map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at)),
             over: detail.over,
             trust: detail.trust,
+            unfit: detail.unfit,
             trouble: detail
                 .endpoint
                 .as_ref()

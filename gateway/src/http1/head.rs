@@ -3,19 +3,19 @@
 use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri, Version};
 use memchr::memmem;
 use thiserror::Error;
 
 use super::body::Left;
+use super::fields::{Fields, Name};
 
 /// Largest head, in bytes.
 pub const HEAD_MAX: usize = 512 << 10;
 /// Most headers in one.
 const HEADERS_MAX: usize = 100;
-/// Room in the map for headers that are added on the way.
-const MORE: usize = 6;
+/// Longest name of a header, in bytes: what HTTP/2 can carry on.
+const NAME_MAX: usize = 65_535;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.
 const TARGET_MAX: usize = 65_534;
 
@@ -47,6 +47,28 @@ impl From<httparse::Error> for BadHead {
     }
 }
 
+/// The head of a request.
+#[derive(Debug)]
+pub struct RequestHead {
+    /// Its method.
+    pub method: Method,
+    /// Its target.
+    pub target: Uri,
+    /// Its version.
+    pub version: Version,
+    /// Its fields.
+    pub fields: Fields,
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub struct ResponseHead {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub fields: Fields,
+}
+
 /// A head, and what it says of the bytes behind it.
 #[derive(Debug)]
 pub struct Head<T> {
@@ -67,7 +89,7 @@ type Slots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
 ///
 /// # Errors
 /// See [`BadHead`].
-pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<()>>>, BadHead> {
+pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestHead>>, BadHead> {
     let seen = seen.saturating_sub(skip_empty_lines(bytes));
     if !may_be_whole(bytes, seen)? {
         return Ok(None);
@@ -84,23 +106,16 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
     let method = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes())
         .map_err(|_| BadHead::Malformed("the method is no word"))?;
     let version = version(parsed.version);
-    let at = offset(bytes, target.as_bytes());
-    let whole = Whole::new(bytes, length);
-    let uri = Uri::from_maybe_shared(whole.slice(at, target.len()))
+    let target = Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes()))
         .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
-    let (headers, marks) = whole.headers(bytes, parsed.headers)?;
+    let fields = fields(parsed.headers)?;
     bytes.advance(length);
 
-    let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
-    let doubtful = marks.framing && is_doubtful(&headers);
-    let mut message = Request::new(());
-    let expects = marks.expect
-        && version == Version::HTTP_11
-        && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
-    let keeps = keeps && !doubtful;
-    (*message.method_mut(), *message.uri_mut()) = (method, uri);
-    (*message.version_mut(), *message.headers_mut()) = (version, headers);
+    let body = request_body(&fields, version)?;
+    let expects = version == Version::HTTP_11
+        && fields.get(Name::Expect).is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+    let keeps = keeps(&fields, version) && !is_doubtful(&fields);
+    let message = RequestHead { method, target, version, fields };
     Ok(Some(Head { message, body, keeps, expects }))
 }
 
@@ -109,7 +124,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
 ///
 /// # Errors
 /// See [`BadHead`].
-pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Response<()>>>, BadHead> {
+pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<ResponseHead>>, BadHead> {
     let mut seen = seen;
     loop {
         if !may_be_whole(bytes, std::mem::take(&mut seen))? {
@@ -130,19 +145,17 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
             continue;
         }
         let version = version(parsed.version);
-        let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
+        let fields = fields(parsed.headers)?;
         bytes.advance(length);
-        let body = response_body(&headers, status, version)?;
+        let body = response_body(&fields, status, version)?;
         // Where a length or a coding tells of a body behind a status that has none, it may come after all.
         let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let told = headers.contains_key(TRANSFER_ENCODING)
-            || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-        let doubtful = is_doubtful(&headers) || (bodyless && told);
+        let told = fields.has(Name::TransferEncoding)
+            || fields.get(Name::ContentLength).is_some_and(|length| length != b"0");
+        let doubtful = is_doubtful(&fields) || (bodyless && told);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
-        let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
-        let mut message = Response::new(());
-        *message.status_mut() = status;
-        (*message.version_mut(), *message.headers_mut()) = (version, headers);
+        let keeps = keeps(&fields, version) && !doubtful && !switches && body != Left::Close;
+        let message = ResponseHead { status, fields };
         return Ok(Some(Head { message, body, keeps, expects: false }));
     }
 }
@@ -185,65 +198,28 @@ fn version(minor: Option<u8>) -> Version {
     if minor == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 }
 }
 
-/// Where `part` begins in `bytes`, of which it is a part.
-fn offset(bytes: &[u8], part: &[u8]) -> usize {
-    (part.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize)
-}
-
-/// Which headers are there that say something of the message; saves looking for each.
-#[derive(Clone, Copy, Debug, Default)]
-struct Marks {
-    connection: bool,
-    expect: bool,
-    framing: bool,
-}
-
-/// A head in memory of its own, of which the values of the headers are pieces.
-struct Whole(Bytes);
-
-impl Whole {
-    fn new(bytes: &[u8], length: usize) -> Self {
-        Self(Bytes::copy_from_slice(bytes.get(..length).unwrap_or_default()))
-    }
-
-    fn slice(&self, at: usize, length: usize) -> Bytes {
-        let at = at.min(self.0.len());
-        self.0.slice(at..(at + length).min(self.0.len()))
-    }
-
-    /// `parsed` as a map; they are parts of `bytes`, whose start this is a copy of.
-    fn headers(&self, bytes: &[u8], parsed: &[httparse::Header<'_>]) -> Result<(HeaderMap, Marks), BadHead> {
-        let mut marks = Marks::default();
-        let mut headers = HeaderMap::with_capacity(parsed.len() + MORE);
-        for header in parsed {
-            let name = HeaderName::from_bytes(header.name.as_bytes())
-                .map_err(|_| BadHead::Malformed("a header has no valid name"))?;
-            let value = self.slice(offset(bytes, header.value), header.value.len());
-            let value = HeaderValue::from_maybe_shared(value)
-                .map_err(|_| BadHead::Malformed("a header has no valid value"))?;
-            match name {
-                CONNECTION => marks.connection = true,
-                EXPECT => marks.expect = true,
-                CONTENT_LENGTH | TRANSFER_ENCODING => marks.framing = true,
-                _ => {}
-            }
-            headers.try_append(name, value).map_err(|_| BadHead::TooLarge)?;
+fn fields(parsed: &[httparse::Header<'_>]) -> Result<Fields, BadHead> {
+    let mut fields = Fields::default();
+    for header in parsed {
+        if header.name.len() > NAME_MAX {
+            return Err(BadHead::Malformed("a header has no valid name"));
         }
-        Ok((headers, marks))
+        fields.add(header.name.as_bytes(), header.value);
     }
+    Ok(fields)
 }
 
 /// Whether a message says twice where it ends, which may be an attempt to hide a second one in it: the transfer coding
 /// counts, and nothing else is read from that connection (RFC 9112, 6.3).
-fn is_doubtful(headers: &HeaderMap) -> bool {
-    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+fn is_doubtful(fields: &Fields) -> bool {
+    fields.has(Name::TransferEncoding) && fields.has(Name::ContentLength)
 }
 
 /// Whether the connection may be used again, as far as `connection` says.
-fn keeps(headers: &HeaderMap, version: Version) -> bool {
+fn keeps(fields: &Fields, version: Version) -> bool {
     let mut keep_alive = false;
-    for value in headers.get_all(CONNECTION) {
-        for word in value.as_bytes().split(|byte| *byte == b',') {
+    for value in fields.all(Name::Connection) {
+        for word in value.split(|byte| *byte == b',') {
             let word = word.trim_ascii();
             if word.eq_ignore_ascii_case(b"close") {
                 return false;
@@ -256,9 +232,9 @@ fn keeps(headers: &HeaderMap, version: Version) -> bool {
 
 /// The body of a request (RFC 9112, 6.3). One that has both a length and chunks is chunked; whether it is answered with
 /// anything but 400 is not decided here.
-fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> {
-    let length = length(headers, false)?;
-    match last_coding(headers) {
+fn request_body(fields: &Fields, version: Version) -> Result<Left, BadHead> {
+    let length = length(fields, false)?;
+    match last_coding(fields) {
         Some(_) if version != Version::HTTP_11 => {
             Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
         }
@@ -269,32 +245,32 @@ fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> 
 }
 
 /// The body of the answer to a request that is neither HEAD nor CONNECT (RFC 9112, 6.3).
-fn response_body(headers: &HeaderMap, status: StatusCode, version: Version) -> Result<Left, BadHead> {
+fn response_body(fields: &Fields, status: StatusCode, version: Version) -> Result<Left, BadHead> {
     if status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Left::NONE);
     }
-    match last_coding(headers) {
+    match last_coding(fields) {
         Some(_) if version != Version::HTTP_11 => {
             Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
         }
         Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
         Some(_) => Ok(Left::Close),
-        None => Ok(length(headers, true)?.map_or(Left::Close, Left::Length)),
+        None => Ok(length(fields, true)?.map_or(Left::Close, Left::Length)),
     }
 }
 
 /// The last transfer coding, which says how the body ends.
-fn last_coding(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get_all(TRANSFER_ENCODING).iter().next_back()?;
-    value.as_bytes().rsplit(|byte| *byte == b',').next().map(<[u8]>::trim_ascii)
+fn last_coding(fields: &Fields) -> Option<&[u8]> {
+    let value = fields.all(Name::TransferEncoding).next_back()?;
+    value.rsplit(|byte| *byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
 /// The length that is told, by however many headers, and in lists where those are allowed: all must agree.
-fn length(headers: &HeaderMap, lists: bool) -> Result<Option<u64>, BadHead> {
+fn length(fields: &Fields, lists: bool) -> Result<Option<u64>, BadHead> {
     const BAD: BadHead = BadHead::Malformed("the content-length is no number, or they differ");
     let mut length = None;
-    for value in headers.get_all(CONTENT_LENGTH) {
-        for digits in value.as_bytes().split(|byte| lists && *byte == b',') {
+    for value in fields.all(Name::ContentLength) {
+        for digits in value.split(|byte| lists && *byte == b',') {
             let told = number(digits.trim_ascii()).ok_or(BAD)?;
             if length.is_some_and(|length| length != told) {
                 return Err(BAD);

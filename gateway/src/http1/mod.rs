@@ -6,6 +6,7 @@
 
 pub mod body;
 pub mod chunks;
+pub mod fields;
 pub mod fill;
 pub mod head;
 pub mod write;

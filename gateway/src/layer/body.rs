@@ -5,11 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use smallvec::SmallVec;
 
 use super::keepalive::Kept;
 use super::relay::Relay;
+use crate::http1::fields::Fields;
 
 /// A request body in memory, in pieces: the client's bytes, cut only where a rule rewrites some of them (H3). Cheap to
 /// clone, so that it can be sent again.
@@ -68,6 +70,32 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+/// An answer to a client.
+#[derive(Debug)]
+pub struct Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub fields: Fields,
+    /// Its body.
+    pub body: ResponseBody,
+}
+
+impl Response {
+    /// One without a field yet.
+    pub fn new(status: StatusCode, body: ResponseBody) -> Self {
+        Self { status, fields: Fields::default(), body }
+    }
+
+    /// As the HTTP/2 side has it.
+    pub fn into_http2(self) -> http::Response<ResponseBody> {
+        let mut response = http::Response::new(self.body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.fields.to_map();
+        response
     }
 }
 

@@ -13,20 +13,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName};
-use http::{HeaderValue, Response};
 use http_body::{Body, Frame};
-use tidegate_shared::names::header;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
-use super::body::ResponseBody;
+use super::body::{Response, ResponseBody};
 use super::forward::is_event_stream;
 use super::respond;
 use super::stream::Cut;
 use crate::clock::Clock;
+use crate::http1::fields::{Fields, Name, Names, text};
 use crate::openai::{ApiError, SseScan};
 use crate::telemetry::meter;
+use crate::telemetry::request_id::RequestId;
 
 /// Seconds between two comments that a client may ask for.
 const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
@@ -34,62 +33,69 @@ const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// Longest answer that becomes one event: errors are short, and what is not a stream was not asked for.
 const WHOLE_MAX: usize = 1 << 20;
-const NAME: HeaderName = HeaderName::from_static(header::KEEPALIVE);
+const NAME: Name = Name::Keepalive;
 
 /// How long the client wants to hear nothing at most, where it says so and the answer is to be a stream. The header ends
 /// here; and what the replica answers must not be compressed, since comments cannot be put into that.
 ///
 /// # Errors
 /// 400 for a value that is no number of seconds within the bounds.
-pub fn asked(headers: &mut HeaderMap, stream: bool) -> Result<Option<Duration>, ApiError> {
-    let Some(value) = headers.remove(NAME).filter(|_| stream) else { return Ok(None) };
-    let text = value.to_str().unwrap_or("not text").trim();
+pub fn asked(fields: &mut Fields, stream: bool) -> Result<Option<Duration>, ApiError> {
+    let asked = fields.get(NAME).filter(|_| stream).map(seconds);
+    fields.remove(Names::of(&[NAME]));
+    if matches!(asked, Some(Ok(_))) {
+        fields.remove(Names::of(&[Name::AcceptEncoding]));
+    }
+    asked.transpose()
+}
+
+fn seconds(value: &[u8]) -> Result<Duration, ApiError> {
+    let text = text(value).unwrap_or("not text").trim();
     match text.parse().ok().filter(|seconds| SECONDS.contains(seconds)) {
-        Some(seconds) => {
-            headers.remove(ACCEPT_ENCODING);
-            Ok(Some(Duration::from_secs(seconds)))
-        }
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
         None => {
             let (least, most) = SECONDS.into_inner();
             let shown: String = text.chars().take(40).collect();
             let bounds = format!("must be a whole number of seconds from {least} to {most}");
-            Err(ApiError::bad_request(format!("{NAME} is `{shown}`; it {bounds}")))
+            let name = NAME.as_str();
+            Err(ApiError::bad_request(format!("{name} is `{shown}`; it {bounds}")))
         }
     }
 }
 
 /// The answer, if it comes before the first comment is due; else a stream of comments that it will follow.
 pub async fn keep(
-    answer: impl Future<Output = Response<ResponseBody>> + 'static,
+    answer: impl Future<Output = Response> + 'static,
     every: Duration,
     clock: Clock,
-    id: HeaderValue,
-) -> Response<ResponseBody> {
+    id: RequestId,
+) -> Response {
     // A task of its own: a client that takes no byte would else keep its request from going on, with a place in hand.
     let mut pending = Pending(tokio::task::spawn_local(answer));
     match tokio::time::timeout(every, &mut pending).await {
         Ok(response) if is_event_stream(&response) => {
-            let (mut parts, body) = response.into_parts();
+            let Response { status, mut fields, body } = response;
             // Comments are not counted in it.
-            parts.headers.remove(CONTENT_LENGTH);
+            fields.remove(Names::of(&[Name::ContentLength]));
             let state = State::Stream(Box::new(body), SseScan::new());
-            Response::from_parts(parts, ResponseBody::Kept(Box::new(Kept::new(state, every, clock))))
+            let body = ResponseBody::Kept(Box::new(Kept::new(state, every, clock)));
+            Response { status, fields, body }
         }
         Ok(response) => response,
         Err(_) => {
             let mut kept = Kept::new(State::Waiting(pending), every, clock);
             kept.due = true;
-            respond::events(ResponseBody::Kept(Box::new(kept)), id)
+            respond::events(ResponseBody::Kept(Box::new(kept)), &id)
         }
     }
 }
 
 /// An answer in the making. Dropped, its request has left.
 #[derive(Debug)]
-struct Pending(JoinHandle<Response<ResponseBody>>);
+struct Pending(JoinHandle<Response>);
 
 impl Future for Pending {
-    type Output = Response<ResponseBody>;
+    type Output = Response;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(|ended| {
@@ -220,9 +226,9 @@ impl Body for Kept {
 }
 
 /// What an answer that comes behind comments is to be.
-fn begun(response: Response<ResponseBody>) -> State {
-    let (is_stream, compressed) = (is_event_stream(&response), respond::is_encoded(response.headers()));
-    let body = Box::new(response.into_body());
+fn begun(response: Response) -> State {
+    let (is_stream, compressed) = (is_event_stream(&response), respond::is_encoded(&response.fields));
+    let body = Box::new(response.body);
     match (is_stream, compressed) {
         (true, _) => State::Stream(body, SseScan::new()),
         (false, false) => State::Whole(body, BytesMut::new()),
@@ -257,12 +263,12 @@ mod tests {
     #[test]
     fn c_083_seconds_are_checked_and_only_streams_are_asked() {
         let asked = |value: &'static str, stream| {
-            let encoding = HeaderValue::from_static("gzip");
-            let given = [(NAME, HeaderValue::from_static(value)), (ACCEPT_ENCODING, encoding)];
-            let mut headers = HeaderMap::from_iter(given);
-            let seconds = asked(&mut headers, stream).map(|every| every.map(|every| every.as_secs()));
-            assert!(!headers.contains_key(NAME), "it ends here");
-            (seconds, headers.contains_key(ACCEPT_ENCODING))
+            let mut fields = Fields::default();
+            fields.set(NAME, value);
+            fields.set(Name::AcceptEncoding, "gzip");
+            let seconds = asked(&mut fields, stream).map(|every| every.map(|every| every.as_secs()));
+            assert!(!fields.has(NAME), "it ends here");
+            (seconds, fields.has(Name::AcceptEncoding))
         };
         assert_eq!(asked("1", true), (Ok(Some(1)), false));
         assert_eq!(asked(" 300 ", true), (Ok(Some(300)), false));
@@ -272,19 +278,19 @@ mod tests {
             let error = error.expect_err(bad).error.message;
             assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
         }
-        assert_eq!(super::asked(&mut HeaderMap::new(), true), Ok(None));
+        assert_eq!(super::asked(&mut Fields::default(), true), Ok(None));
     }
 
     #[tokio::test]
     async fn c_083_a_stream_that_may_get_comments_tells_no_length() {
         let event = Bytes::from_static(b"data: x\n\n");
-        let mut answer = respond::events(ResponseBody::from(event), HeaderValue::from_static("id"));
-        answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("9"));
-        let (every, clock, id) = (Duration::from_secs(300), Clock::start(), HeaderValue::from_static("id"));
+        let mut answer = respond::events(ResponseBody::from(event), &"id".into());
+        answer.fields.set(Name::ContentLength, "9");
+        let (every, clock, id) = (Duration::from_secs(300), Clock::start(), "id".into());
         let kept = keep(async { answer }, every, clock, id);
         let kept = tokio::task::LocalSet::new().run_until(kept).await;
-        assert!(matches!(kept.body(), ResponseBody::Kept(_)));
-        assert!(!kept.headers().contains_key(CONTENT_LENGTH), "over HTTP/2 it would be believed");
+        assert!(matches!(kept.body, ResponseBody::Kept(_)));
+        assert!(!kept.fields.has(Name::ContentLength), "over HTTP/2 it would be believed");
     }
 
     #[test]

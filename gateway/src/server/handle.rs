@@ -1,8 +1,6 @@
 //! One request, from its head to its response: which path it is, and the steps for it.
 
-use std::cell::Cell;
 use std::convert::Infallible;
-use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -11,28 +9,24 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{Method, Request, Version};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
-use tidegate_shared::names::header;
 
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
-use crate::http1::head::BadHead;
-use crate::http1::write;
-use crate::layer::body::ResponseBody;
+use crate::http1::fields::{Fields, Name};
+use crate::http1::head::{BadHead, RequestHead};
+use crate::layer::body::{Response, ResponseBody};
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
 use crate::openai::{ApiError, Operation};
 use crate::telemetry::meter;
 use crate::telemetry::record::Record;
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>>>>;
-
-/// Longest request id that is taken from a client.
-const ID_MAX: usize = 128;
+type Http2Response = http::Response<ResponseBody>;
+type Answer = Pin<Box<dyn Future<Output = Result<Http2Response, Infallible>>>>;
 
 /// Serves the requests of one HTTP/2 connection.
 #[derive(Clone, Debug)]
@@ -48,7 +42,7 @@ impl Handle {
 }
 
 impl tower::Service<Request<Incoming>> for Handle {
-    type Response = Response<ResponseBody>;
+    type Response = Http2Response;
     type Error = Infallible;
     type Future = Answer;
 
@@ -58,8 +52,10 @@ impl tower::Service<Request<Incoming>> for Handle {
 
     fn call(&mut self, request: Request<Incoming>) -> Answer {
         let Self { core, client } = self.clone();
-        let request = request.map(ClientBody::http2);
-        Box::pin(async move { Ok(handle(&core, client, request).await) })
+        let (parts, body) = request.into_parts();
+        let fields = Fields::from(&parts.headers);
+        let head = RequestHead { method: parts.method, target: parts.uri, version: parts.version, fields };
+        Box::pin(async move { Ok(handle(&core, client, head, ClientBody::http2(body)).await.into_http2()) })
     }
 }
 
@@ -75,14 +71,9 @@ impl<S> CatchPanic<S> {
 
 impl<S> tower::Service<Request<Incoming>> for CatchPanic<S>
 where
-    S: tower::Service<
-            Request<Incoming>,
-            Response = Response<ResponseBody>,
-            Error = Infallible,
-            Future = Answer,
-        >,
+    S: tower::Service<Request<Incoming>, Response = Http2Response, Error = Infallible, Future = Answer>,
 {
-    type Response = Response<ResponseBody>;
+    type Response = Http2Response;
     type Error = Infallible;
     type Future = Answer;
 
@@ -95,39 +86,35 @@ where
         Box::pin(async move {
             answer.await.unwrap_or_else(|_| {
                 meter::panicked();
-                Ok(respond::bug())
+                Ok(respond::bug().into_http2())
             })
         })
     }
 }
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
-pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response<ResponseBody> {
-    let id = core.ids.of(&HeaderMap::new());
+pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response {
+    let id = core.ids.of(&Fields::default());
     let method = Method::from_bytes(b"-").unwrap_or_default();
-    let record = Record::new(&core.gateway.sink, Some(client), &method, "", &id);
+    let record = Record::new(&core.gateway.sink, Some(client), &method, "", id);
     respond::error(record, &ApiError::bad_head(bad))
 }
 
 /// Answers a request.
-pub(super) async fn handle(
-    core: &Rc<Core>,
-    client: IpAddr,
-    request: Request<ClientBody>,
-) -> Response<ResponseBody> {
-    let id = core.ids.of(request.headers());
-    let path = request.uri().path();
-    let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
-    if let Some(fault) = malformed(&request) {
-        request.into_body().discard();
+pub(super) async fn handle(core: &Rc<Core>, client: IpAddr, head: RequestHead, body: ClientBody) -> Response {
+    let id = core.ids.of(&head.fields);
+    let path = head.target.path();
+    let mut record = Record::new(&core.gateway.sink, Some(client), &head.method, path, id);
+    if let Some(fault) = malformed(&head) {
+        body.discard();
         return closing(respond::error(record, &ApiError::bad_request(fault)));
     }
     if let Some(operation) = Operation::from_path(path) {
         record.operation(operation);
-        if request.method() == Method::POST {
-            return complete(core, operation, request, record).await;
+        if head.method == Method::POST {
+            return complete(core, operation, head, body, record).await;
         }
-        let error = ApiError::method_not_allowed(request.method().as_str(), path, "POST");
+        let error = ApiError::method_not_allowed(head.method.as_str(), path, "POST");
         return respond::method_not_allowed(record, &error, "POST");
     }
     let found = match path {
@@ -146,10 +133,10 @@ pub(super) async fn handle(
         },
     };
     let Some((status, body)) = found else {
-        return respond::error(record, &ApiError::unknown_path(request.method().as_str(), path));
+        return respond::error(record, &ApiError::unknown_path(head.method.as_str(), path));
     };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let error = ApiError::method_not_allowed(request.method().as_str(), path, "GET, HEAD");
+    if !matches!(head.method, Method::GET | Method::HEAD) {
+        let error = ApiError::method_not_allowed(head.method.as_str(), path, "GET, HEAD");
         return respond::method_not_allowed(record, &error, "GET, HEAD");
     }
     if !path.contains("models") {
@@ -160,27 +147,26 @@ pub(super) async fn handle(
 
 /// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host or another end
 /// of the body from it (RFC 9112, 3.2 and 6.1).
-fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
-    if request.version() != Version::HTTP_11 {
+fn malformed(head: &RequestHead) -> Option<&'static str> {
+    if head.version != Version::HTTP_11 {
         return None;
     }
-    let mut hosts = request.headers().get_all(HOST).iter();
+    let mut hosts = head.fields.all(Name::Host);
     if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
-    if request.headers().contains_key(TRANSFER_ENCODING) && request.headers().contains_key(CONTENT_LENGTH) {
+    if head.fields.has(Name::TransferEncoding) && head.fields.has(Name::ContentLength) {
         return Some("both content-length and transfer-encoding; only one is allowed");
     }
-    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
-    let known = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    let mut codings = head.fields.all(Name::TransferEncoding);
+    let known = codings.next().is_none_or(|coding| coding.eq_ignore_ascii_case(b"chunked"));
     (!known || codings.next().is_some())
         .then_some("the only transfer-encoding that is understood is `chunked`")
 }
 
 /// Whether a value names a host. An empty one does: it is what a client sends for a target without a host.
-fn is_host(value: &HeaderValue) -> bool {
-    let bytes = value.as_bytes();
-    bytes.is_empty() || !bytes.contains(&b'@') && Authority::try_from(bytes).is_ok()
+fn is_host(value: &[u8]) -> bool {
+    value.is_empty() || !value.contains(&b'@') && Authority::try_from(value).is_ok()
 }
 
 fn readiness(core: &Core) -> (u16, Bytes) {
@@ -201,10 +187,10 @@ fn model_name(path: &str) -> Option<String> {
 async fn complete(
     core: &Rc<Core>,
     operation: Operation,
-    request: Request<ClientBody>,
+    mut head: RequestHead,
+    body: ClientBody,
     mut record: Record,
-) -> Response<ResponseBody> {
-    let (mut parts, body) = request.into_parts();
+) -> Response {
     let gateway = &core.gateway;
     let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,
@@ -228,17 +214,17 @@ async fn complete(
         }
     };
     let size = body.len();
-    match identify::identify(operation, &parts.headers, body, &gateway.directory) {
+    match identify::identify(operation, &head.fields, body, &gateway.directory) {
         Ok(identified) => {
             record.body(size, &identified.model, identified.stream);
             record.priority(identified.facts.priority);
             record.deployment(&identified.deployment.meter);
-            match keepalive::asked(&mut parts.headers, identified.stream) {
-                Ok(None) => forward::forward(core, parts, identified, share, record).await,
+            match keepalive::asked(&mut head.fields, identified.stream) {
+                Ok(None) => forward::forward(core, head, identified, share, record).await,
                 Ok(Some(every)) => {
                     let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
                     let answer =
-                        async move { forward::forward(&core, parts, identified, share, record).await };
+                        async move { forward::forward(&core, head, identified, share, record).await };
                     Box::pin(keepalive::keep(answer, every, clock, id)).await
                 }
                 Err(error) => respond::error(record, &error),
@@ -248,38 +234,7 @@ async fn complete(
     }
 }
 
-fn closing(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+fn closing(mut response: Response) -> Response {
+    response.fields.set(Name::Connection, "close");
     response
-}
-
-/// Makes ids for requests that bring none: a random prefix per core and a counter.
-#[derive(Debug)]
-pub(super) struct RequestIds {
-    prefix: u64,
-    next: Cell<u64>,
-}
-
-impl Default for RequestIds {
-    fn default() -> Self {
-        let prefix = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Self { prefix, next: Cell::new(0) }
-    }
-}
-
-impl RequestIds {
-    fn of(&self, headers: &HeaderMap) -> HeaderValue {
-        let given = headers.get(header::REQUEST_ID);
-        if let Some(given) = given.filter(|id| (1..=ID_MAX).contains(&id.len()) && id.to_str().is_ok()) {
-            return given.clone();
-        }
-        let n = self.next.get();
-        self.next.set(n.wrapping_add(1));
-        let mut id = Vec::with_capacity(37);
-        id.extend_from_slice(b"req-");
-        write::hex(&mut id, self.prefix, 16);
-        id.push(b'-');
-        write::hex(&mut id, n, 1);
-        HeaderValue::from_maybe_shared(Bytes::from(id)).unwrap_or(HeaderValue::from_static("req"))
-    }
 }

@@ -12,8 +12,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use futures_util::FutureExt;
-use http::header::CONNECTION;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use http_body::Body;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::futures::Notified;
@@ -22,10 +21,11 @@ use super::link::{ClientBody, Link, Next};
 use super::reply::{Reply, Sent};
 use super::{Core, handle};
 use crate::clock;
+use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
-use crate::http1::head::BadHead;
+use crate::http1::head::{BadHead, RequestHead};
 use crate::http1::write::{self, After, Framing};
-use crate::layer::body::ResponseBody;
+use crate::layer::body::Response;
 use crate::layer::{read, respond};
 use crate::telemetry::meter;
 
@@ -54,12 +54,8 @@ pub(super) async fn serve(core: &Rc<Core>, link: Link, client: IpAddr) {
             Next::End => return,
         };
         let request = head.message;
-        let about = About {
-            version: request.version(),
-            is_head: *request.method() == Method::HEAD,
-            keeps: head.keeps,
-        };
-        let request = request.map(|()| ClientBody::http1(&link));
+        let about =
+            About { version: request.version, is_head: request.method == Method::HEAD, keeps: head.keeps };
         let Some(response) = answer(core, &link, client, request).await else { return };
         if !send(core, &link, about, response).await {
             break;
@@ -90,13 +86,8 @@ async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notifi
 }
 
 /// The answer; `None` when the client left before there was one.
-async fn answer(
-    core: &Rc<Core>,
-    link: &Shared,
-    client: IpAddr,
-    request: Request<ClientBody>,
-) -> Option<Response<ResponseBody>> {
-    let handler = Box::pin(handle::handle(core, client, request));
+async fn answer(core: &Rc<Core>, link: &Shared, client: IpAddr, request: RequestHead) -> Option<Response> {
+    let handler = Box::pin(handle::handle(core, client, request, ClientBody::http1(link)));
     let mut handler = pin!(AssertUnwindSafe(handler).catch_unwind());
     let answered = poll_fn(|cx| match handler.as_mut().poll(cx) {
         Poll::Ready(answer) => Poll::Ready(Some(answer)),
@@ -110,9 +101,9 @@ async fn answer(
 }
 
 /// Sends an answer; whether the connection goes on.
-async fn send(core: &Core, link: &Shared, about: About, response: Response<ResponseBody>) -> bool {
-    let (parts, body) = response.into_parts();
-    let bodyless = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+async fn send(core: &Core, link: &Shared, about: About, response: Response) -> bool {
+    let Response { status, fields, body } = response;
+    let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let framing = match body.size_hint().exact() {
         _ if bodyless => Framing::None,
         Some(length) => Framing::Length(length),
@@ -121,7 +112,7 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response<Respo
     };
     let goes_on = about.keeps
         && framing != Framing::Close
-        && !parts.headers.contains_key(CONNECTION)
+        && !fields.has(Name::Connection)
         && !core.closing.begun.get()
         && link.borrow_mut().is_read();
     let after = match (goes_on, about.version) {
@@ -130,12 +121,12 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response<Respo
         (true, _) => After::Keep,
     };
     let head = |into: &mut Vec<u8>| {
-        let line = (about.version, parts.status);
-        write::response(into, line, &parts.headers, framing, after, clock::wall());
+        let line = (about.version, status);
+        write::response(into, line, &fields, framing, after, clock::wall());
     };
     let body = (!bodyless && !about.is_head).then_some(body);
     let mut reply = Reply::new(head, framing, body);
-    drop(parts);
+    drop(fields);
     let sent = poll_fn(|cx| {
         let mut link = link.borrow_mut();
         match reply.poll(&mut link.stream, cx) {

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use http::Request;
 use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::time::Instant;
@@ -23,7 +22,7 @@ use crate::clock::Clock;
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
 use crate::http1::fill::{poll_fill, poll_read_into, settle};
-use crate::http1::head::{self, BadHead, Head};
+use crate::http1::head::{self, BadHead, Head, RequestHead};
 use crate::layer::read::{self, Source};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -47,7 +46,7 @@ pub(super) struct Link {
 /// What reading for a request came to.
 #[expect(clippy::large_enum_variant, reason = "taken apart where it is made, once for each request")]
 pub(super) enum Next {
-    Request(Head<Request<()>>),
+    Request(Head<RequestHead>),
     Bad(BadHead),
     /// The client has left.
     End,

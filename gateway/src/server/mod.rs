@@ -39,6 +39,7 @@ use crate::http1::fill::poll_fill;
 use crate::layer::read::Budget;
 use crate::layer::relay::Relays;
 use crate::telemetry::record::Sink;
+use crate::telemetry::request_id::RequestIds;
 use crate::upstream::Upstream;
 
 /// What a client of HTTP/2 sends first.
@@ -96,7 +97,7 @@ pub struct Core {
     pub upstream: Rc<Upstream>,
     /// The answers on their way.
     pub relays: Rc<Relays>,
-    ids: handle::RequestIds,
+    ids: RequestIds,
     closing: Closing,
     /// When it was last logged that clients wait for room.
     full: Cell<Option<Instant>>,
@@ -170,7 +171,7 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let relays = Relays::new(gateway.clock, gateway.stall);
     tokio::task::spawn_local(Rc::clone(&relays).sweep());
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
-    let (ids, full) = (handle::RequestIds::default(), Cell::new(None));
+    let (ids, full) = (RequestIds::default(), Cell::new(None));
     let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
     let connections = accept(&core, listener).await;
     core.closing.begin();

@@ -137,7 +137,7 @@ fn escape(into: &mut Vec<u8>, text: &str) {
             Some(b'\n') => into.extend_from_slice(b"\\n"),
             Some(byte) => {
                 into.extend_from_slice(b"\\u");
-                hex(into, (*byte).into(), 4);
+                into.extend_from_slice(hex(&mut [0; 16], (*byte).into(), 4));
             }
             None => {}
         }

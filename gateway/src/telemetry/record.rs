@@ -13,6 +13,7 @@ use tidegate_shared::time::Instant;
 use super::access::AccessLog;
 use super::json::{Object, key};
 use super::meter::DeploymentMeter;
+use super::request_id::RequestId;
 use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
 use crate::pool::Spent;
@@ -48,7 +49,7 @@ struct Facts {
     client: Option<IpAddr>,
     method: Method,
     path: String,
-    request_id: HeaderValue,
+    request_id: RequestId,
     operation: Option<Operation>,
     model: String,
     stream: bool,
@@ -73,13 +74,7 @@ struct Facts {
 
 impl Record {
     /// A request's head was read.
-    pub fn new(
-        sink: &Arc<Sink>,
-        client: Option<IpAddr>,
-        method: &Method,
-        path: &str,
-        id: &HeaderValue,
-    ) -> Self {
+    pub fn new(sink: &Arc<Sink>, client: Option<IpAddr>, method: &Method, path: &str, id: RequestId) -> Self {
         let arrived = sink.clock.now();
         Self(Box::new(Facts {
             meter: Arc::clone(&sink.nowhere),
@@ -89,7 +84,7 @@ impl Record {
             client,
             method: method.clone(),
             path: cut(path),
-            request_id: id.clone(),
+            request_id: id,
             operation: None,
             model: String::new(),
             stream: false,
@@ -114,7 +109,7 @@ impl Record {
     }
 
     /// Its id, for the response.
-    pub fn request_id(&self) -> &HeaderValue {
+    pub fn request_id(&self) -> &RequestId {
         &self.0.request_id
     }
 
@@ -273,7 +268,7 @@ impl Record {
     fn write_line(&self, into: &mut Vec<u8>, status: u16, took: Duration) {
         let mut line = Object::begin(into);
         line.moment(key!("time"), self.0.wall);
-        line.text(key!("request_id"), text(&self.0.request_id));
+        line.text(key!("request_id"), self.0.request_id.as_str());
         if let Some(client) = self.0.client {
             line.address(key!("client"), client);
         }
@@ -359,8 +354,7 @@ mod tests {
         let access = AccessLog::file(file.path()).expect("a log");
         let nowhere = DeploymentMeter::new("");
         let sink = Arc::new(Sink { clock: Clock::start(), access: Arc::clone(&access), nowhere });
-        let id = HeaderValue::from_static("req-1");
-        let record = Record::new(&sink, None, &Method::POST, "/v1/chat/completions", &id);
+        let record = Record::new(&sink, None, &Method::POST, "/v1/chat/completions", "req-1".into());
         // A story may end in a panic.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(record)));
         access.flush();

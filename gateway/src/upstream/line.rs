@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::Response;
 use http_body::SizeHint;
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -21,7 +20,7 @@ use super::wire::Wire;
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
 use crate::http1::fill::{is_quiet, poll_fill};
-use crate::http1::head::{self, BadHead};
+use crate::http1::head::{self, BadHead, ResponseHead};
 use crate::http1::write;
 
 /// A body up to this size is copied behind its head, so that both leave in one write.
@@ -93,7 +92,7 @@ impl Line {
     pub(super) async fn exchange(
         self,
         request: &Outgoing<'_>,
-    ) -> Result<(Response<()>, LineAnswer), (Broken, bool)> {
+    ) -> Result<(ResponseHead, LineAnswer), (Broken, bool)> {
         let mut sending = Some(Sending::new(request));
         let mut line = self;
         let mut ahead = BytesMut::new();
@@ -195,8 +194,8 @@ impl Sending {
         let length = body.length();
         let copied = if length <= COPIED { usize::try_from(length).unwrap_or(0) } else { 0 };
         let mut head = Vec::with_capacity(1024 + copied);
-        let Outgoing { method, target, host, headers, .. } = request;
-        write::request(&mut head, method, target, host, headers, length);
+        let Outgoing { method, target, host, fields, .. } = request;
+        write::request(&mut head, method, target, host, fields, length);
         let mut pieces = SmallVec::new();
         if length <= COPIED {
             body.pieces().for_each(|piece| head.extend_from_slice(piece));

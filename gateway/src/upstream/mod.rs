@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Uri};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -31,6 +31,8 @@ pub(crate) use lane::protocol_error;
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::http1::fields::Fields;
+use crate::http1::head::ResponseHead;
 use crate::layer::body::RequestBody;
 use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
@@ -47,8 +49,8 @@ pub struct Outgoing<'a> {
     pub target: &'a Uri,
     /// The host that the replica expects.
     pub host: &'a HeaderValue,
-    /// Its headers; those that name the host and the length are added.
-    pub headers: &'a HeaderMap,
+    /// Its fields; those that name the host and the length are added.
+    pub fields: &'a Fields,
     /// Its body.
     pub body: &'a RequestBody,
 }
@@ -59,7 +61,7 @@ impl Outgoing<'_> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.target.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = self.fields.to_map();
         request
     }
 }
@@ -149,7 +151,7 @@ impl Upstream {
         had_it: bool,
         request: Outgoing<'_>,
         sends: &mut usize,
-    ) -> Result<(Response<()>, Answer), UpstreamError> {
+    ) -> Result<(ResponseHead, Answer), UpstreamError> {
         let mut second = had_it;
         loop {
             let Found { link, reused } = match self.at_hand(endpoint, second) {
@@ -174,7 +176,7 @@ impl Upstream {
         endpoint: &Arc<Endpoint>,
         reused: bool,
         request: &Outgoing<'_>,
-    ) -> Result<(Response<()>, Answer), Failure> {
+    ) -> Result<(ResponseHead, Answer), Failure> {
         match link {
             Link::Http1(line) => match line.exchange(request).await {
                 Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
@@ -186,7 +188,8 @@ impl Upstream {
                     broken(chain(&unanswered.error), unanswered.begun, unanswered.again)
                 })?;
                 let (head, body) = answer.into_parts();
-                Ok((Response::from_parts(head, ()), Answer::http2(body, lease)))
+                let head = ResponseHead { status: head.status, fields: Fields::from(&head.headers) };
+                Ok((head, Answer::http2(body, lease)))
             }
         }
     }

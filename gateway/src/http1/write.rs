@@ -126,6 +126,9 @@ pub fn chunk(into: &mut Vec<u8>, data: &Bytes) {
 
 /// Appends a number in decimal.
 pub fn decimal(into: &mut Vec<u8>, number: u64) {
+    if number < 10 {
+        return into.push(b'0' + number as u8);
+    }
     let mut digits = [0; 20];
     let mut left = number;
     let mut at = digits.len();

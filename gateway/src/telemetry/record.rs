@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
+use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::request::{Outcome, Priority, Route};
 use tidegate_shared::time::Instant;
@@ -17,6 +18,9 @@ use super::request_id::RequestId;
 use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
 use crate::pool::Spent;
+
+/// A text that is logged, in UTF-8; most are short.
+type Shown = SmallVec<[u8; 32]>;
 
 /// Longest text of a client's that is logged; the rest is cut (C-157).
 const TEXT_MAX: usize = 200;
@@ -48,10 +52,10 @@ struct Facts {
     wall: SystemTime,
     client: Option<IpAddr>,
     method: Method,
-    path: String,
+    path: Shown,
     request_id: RequestId,
     operation: Option<Operation>,
-    model: String,
+    model: Shown,
     stream: bool,
     priority: Priority,
     status: Option<u16>,
@@ -67,7 +71,7 @@ struct Facts {
     last_byte: Instant,
     usage: Option<Usage>,
     outcome: Option<Outcome>,
-    trouble: Option<String>,
+    trouble: Option<Shown>,
     relaying: bool,
     quiet: bool,
 }
@@ -86,7 +90,7 @@ impl Record {
             path: cut(path),
             request_id: id,
             operation: None,
-            model: String::new(),
+            model: Shown::new(),
             stream: false,
             priority: Priority::default(),
             status: None,
@@ -268,7 +272,7 @@ impl Record {
     fn write_line(&self, into: &mut Vec<u8>, status: u16, took: Duration) {
         let mut line = Object::begin(into);
         line.moment(key!("time"), self.0.wall);
-        line.text(key!("request_id"), self.0.request_id.as_str());
+        line.text(key!("request_id"), &self.0.request_id);
         if let Some(client) = self.0.client {
             line.address(key!("client"), client);
         }
@@ -283,7 +287,7 @@ impl Record {
         }
         line.number(key!("status"), status.into());
         if let Some(replica) = &self.0.replica {
-            line.text(key!("replica"), text(replica));
+            line.text(key!("replica"), replica);
         }
         if let Some(route) = self.0.route {
             line.word(key!("route"), route.as_str());
@@ -326,10 +330,6 @@ impl Record {
     }
 }
 
-fn text(value: &HeaderValue) -> &str {
-    value.to_str().unwrap_or("")
-}
-
 /// At most [`TEXT_MAX`] bytes of `text`, cut between characters.
 fn shown(text: &str) -> &str {
     let mut end = text.len().min(TEXT_MAX);
@@ -340,8 +340,8 @@ fn shown(text: &str) -> &str {
 }
 
 /// [`shown`], to keep.
-fn cut(text: &str) -> String {
-    shown(text).to_owned()
+fn cut(text: &str) -> Shown {
+    SmallVec::from_slice(shown(text).as_bytes())
 }
 
 #[cfg(test)]

@@ -18,13 +18,6 @@ const ROOM: usize = 40;
 #[derive(Clone, Debug)]
 pub struct RequestId(SmallVec<[u8; ROOM]>);
 
-impl RequestId {
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
 impl AsRef<[u8]> for RequestId {
     fn as_ref(&self) -> &[u8] {
         &self.0
@@ -41,14 +34,18 @@ impl From<&'static str> for RequestId {
 /// Makes ids for requests that bring none: a random prefix per core and a counter.
 #[derive(Debug)]
 pub struct RequestIds {
-    prefix: u64,
+    /// What ids of this core begin with.
+    prefix: RequestId,
     next: Cell<u64>,
 }
 
 impl Default for RequestIds {
     fn default() -> Self {
-        let prefix = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Self { prefix, next: Cell::new(0) }
+        let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+        let mut prefix = SmallVec::from_slice(b"req-");
+        prefix.extend_from_slice(write::hex(&mut [0; 16], random, 16));
+        prefix.push(b'-');
+        Self { prefix: RequestId(prefix), next: Cell::new(0) }
     }
 }
 
@@ -61,10 +58,7 @@ impl RequestIds {
         }
         let n = self.next.get();
         self.next.set(n.wrapping_add(1));
-        let mut id = SmallVec::new();
-        id.extend_from_slice(b"req-");
-        id.extend_from_slice(write::hex(&mut [0; 16], self.prefix, 16));
-        id.push(b'-');
+        let mut id = SmallVec::from_slice(self.prefix.as_ref());
         id.extend_from_slice(write::hex(&mut [0; 16], n, 1));
         RequestId(id)
     }
@@ -80,13 +74,13 @@ mod tests {
         let of = |given: &str| {
             let mut fields = Fields::default();
             fields.set(Name::RequestId, given);
-            ids.of(&fields).as_str().to_owned()
+            String::from_utf8(ids.of(&fields).0.to_vec()).expect("text")
         };
         for good in ["a", "tr-1 b\t", &"x".repeat(128)] {
             assert_eq!(of(good), good);
         }
-        let mut made = vec![ids.of(&Fields::default()).as_str().to_owned()];
-        made.extend(["", "h\u{f6}her", &"x".repeat(129)].map(of));
+        let mut made: Vec<_> = ["", "h\u{f6}her", &"x".repeat(129)].map(of).into();
+        made.push(String::from_utf8(ids.of(&Fields::default()).0.to_vec()).expect("text"));
         assert!(made.iter().all(|id| id.starts_with("req-") && id.len() == 22), "{made:?}");
         made.dedup();
         assert_eq!(made.len(), 4);

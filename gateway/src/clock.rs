@@ -1,8 +1,15 @@
 //! The one place that reads clocks.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
 use std::time::SystemTime;
 
 use tidegate_shared::time::Instant;
+use tokio::time::{Sleep, sleep_until};
+
+/// Ten years, in microseconds.
+const FAR: u64 = 10 * 365 * 86_400 * 1_000_000;
 
 /// A monotonic clock whose origin is the start of the process (C4: the wall clock decides nothing). Cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -22,10 +29,31 @@ impl Clock {
         Instant::from_micros(u64::try_from(micros).unwrap_or(u64::MAX).saturating_add(1))
     }
 
-    /// When `at` is, for a timer of tokio's. Far-away moments become a day from now, after which a timer looks again.
+    /// When `at` is, for a timer of tokio's. What is farther away than ten years is that far.
     pub fn timer(&self, at: Instant) -> tokio::time::Instant {
-        let day = std::time::Duration::from_secs(86_400);
-        tokio::time::Instant::now() + at.since(self.now()).min(day)
+        self.origin + std::time::Duration::from_micros(at.as_micros().saturating_sub(1).min(FAR))
+    }
+}
+
+/// A timer for a limit that moves on again and again and is rarely reached. It is set to the latest moment at which that
+/// could be and looks again then, so that to move the limit costs no timer operation. No memory before its first use.
+#[derive(Debug, Default)]
+pub struct Alarm(Option<Pin<Box<Sleep>>>);
+
+impl Alarm {
+    /// Whether the moment `by` has passed; else the task is woken when it has, or earlier.
+    pub fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
+        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(clock.timer(by))));
+        if clock.timer(by) < timer.deadline() {
+            timer.as_mut().reset(clock.timer(by));
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if by <= clock.now() {
+                return true;
+            }
+            timer.as_mut().reset(clock.timer(by));
+        }
+        false
     }
 }
 

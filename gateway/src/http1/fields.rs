@@ -293,8 +293,8 @@ impl From<&HeaderMap> for Fields {
 
 /// A value of printable ASCII and tabs alone.
 pub fn text(value: &[u8]) -> Option<&str> {
-    let printable = value.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
-    std::str::from_utf8(value).ok().filter(|_| printable)
+    let printable = value.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'));
+    if printable { std::str::from_utf8(value).ok() } else { None }
 }
 
 #[cfg(test)]

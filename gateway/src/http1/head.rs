@@ -48,7 +48,7 @@ impl From<httparse::Error> for BadHead {
 }
 
 /// The head of a request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RequestHead {
     /// Its method.
     pub method: Method,

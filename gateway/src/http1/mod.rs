@@ -9,6 +9,7 @@ pub mod chunks;
 pub mod fields;
 pub mod fill;
 pub mod head;
+pub mod spare;
 pub mod write;
 
 #[cfg(test)]

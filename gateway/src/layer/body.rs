@@ -13,18 +13,21 @@ use super::keepalive::Kept;
 use super::relay::Relay;
 use crate::http1::fields::Fields;
 
+/// Nearly always one; more where some bytes were rewritten.
+pub type Pieces = SmallVec<[Bytes; 1]>;
+
 /// A request body in memory, in pieces: the client's bytes, cut only where a rule rewrites some of them (H3). Cheap to
 /// clone, so that it can be sent again.
 #[derive(Clone, Debug, Default)]
 pub struct RequestBody {
-    pieces: SmallVec<[Bytes; 5]>,
+    pieces: Pieces,
     next: usize,
     left: u64,
 }
 
 impl RequestBody {
     /// The pieces, one after the other.
-    pub fn new(pieces: SmallVec<[Bytes; 5]>) -> Self {
+    pub fn new(pieces: Pieces) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self { pieces, next: 0, left }
     }

@@ -16,7 +16,7 @@ use super::read::Share;
 use super::respond;
 use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
-use crate::http1::fields::{Fields, Name, text};
+use crate::http1::fields::{Fields, Name};
 use crate::http1::head::{RequestHead, ResponseHead};
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Fault, Held, Pool, Rejection, Second, Sign};
@@ -35,8 +35,8 @@ const SPENT: &str = "no replica sent an answer, and too many requests of this mo
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
 pub async fn forward(
     core: &Core,
-    mut head: RequestHead,
-    request: Identified,
+    head: &mut RequestHead,
+    request: &Identified,
     share: Share,
     mut record: Record,
 ) -> Response {
@@ -47,7 +47,7 @@ pub async fn forward(
     loop {
         let mut held = match place(core, admission, &mut record).await {
             Ok(held) => held,
-            Err(rejection) => return refuse(record, &request, rejection),
+            Err(rejection) => return refuse(record, request, rejection),
         };
         if !tries.may_send_to(held.replica()) {
             return answered_for(&held, respond::error(record, &in_vain()));
@@ -57,13 +57,12 @@ pub async fn forward(
         };
         record.sent(held.endpoint().header(), held.route());
         let mut sends = 0;
-        let outgoing = outgoing(&head, &request, &target, held.endpoint());
+        let outgoing = outgoing(head, request, &target, held.endpoint());
         let had_it = tries.sends_to(held.replica()) > 0;
         let first_byte = core.gateway.limits.first_byte;
         let answer = core.upstream.send(held.endpoint(), first_byte, had_it, outgoing, &mut sends).await;
         (1..sends).for_each(|_| record.sent_again());
-        let mut attempt =
-            Attempt { core, request: &request, record: &mut record, tries: &mut tries, arrived, sends };
+        let mut attempt = Attempt { core, request, record: &mut record, tries: &mut tries, arrived, sends };
         let next = match &answer {
             Ok((head, _)) => attempt.answered(&mut held, head).await,
             // Boxed: rare, and large.
@@ -71,7 +70,7 @@ pub async fn forward(
         };
         match (next, answer) {
             (Next::Attempt(next), _) => admission = next,
-            (Next::Refuse(rejection), _) => return refuse(record, &request, rejection),
+            (Next::Refuse(rejection), _) => return refuse(record, request, rejection),
             (Next::Fail(error), _) => return answered_for(&held, respond::error(record, &error)),
             (Next::Relay, Ok((head, answer))) => {
                 drop(share);
@@ -318,10 +317,13 @@ fn kind(fields: &Fields) -> Kind {
     if respond::is_encoded(fields) {
         return Kind::Opaque;
     }
-    let content_type = fields.get(Name::ContentType).and_then(text).unwrap_or("");
-    match content_type.split(';').next().map(str::trim) {
-        Some(kind) if kind.eq_ignore_ascii_case("text/event-stream") => Kind::Events,
-        Some(kind) if kind.eq_ignore_ascii_case("application/json") => Kind::Json,
-        _ => Kind::Opaque,
+    let content_type = fields.get(Name::ContentType).unwrap_or_default();
+    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if kind.eq_ignore_ascii_case(b"application/json") {
+        Kind::Json
+    } else if kind.eq_ignore_ascii_case(b"text/event-stream") {
+        Kind::Events
+    } else {
+        Kind::Opaque
     }
 }

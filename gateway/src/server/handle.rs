@@ -54,8 +54,11 @@ impl tower::Service<Request<Incoming>> for Handle {
         let Self { core, client } = self.clone();
         let (parts, body) = request.into_parts();
         let fields = Fields::from(&parts.headers);
-        let head = RequestHead { method: parts.method, target: parts.uri, version: parts.version, fields };
-        Box::pin(async move { Ok(handle(&core, client, head, ClientBody::http2(body)).await.into_http2()) })
+        let mut head =
+            RequestHead { method: parts.method, target: parts.uri, version: parts.version, fields };
+        Box::pin(
+            async move { Ok(handle(&core, client, &mut head, ClientBody::http2(body)).await.into_http2()) },
+        )
     }
 }
 
@@ -101,11 +104,16 @@ pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response 
 }
 
 /// Answers a request.
-pub(super) async fn handle(core: &Rc<Core>, client: IpAddr, head: RequestHead, body: ClientBody) -> Response {
+pub(super) async fn handle(
+    core: &Rc<Core>,
+    client: IpAddr,
+    head: &mut RequestHead,
+    body: ClientBody,
+) -> Response {
     let id = core.ids.of(&head.fields);
     let path = head.target.path();
     let mut record = Record::new(&core.gateway.sink, Some(client), &head.method, path, id);
-    if let Some(fault) = malformed(&head) {
+    if let Some(fault) = malformed(head) {
         body.discard();
         return closing(respond::error(record, &ApiError::bad_request(fault)));
     }
@@ -166,7 +174,19 @@ fn malformed(head: &RequestHead) -> Option<&'static str> {
 
 /// Whether a value names a host. An empty one does: it is what a client sends for a target without a host.
 fn is_host(value: &[u8]) -> bool {
-    value.is_empty() || !value.contains(&b'@') && Authority::try_from(value).is_ok()
+    is_plain_host(value) || !value.contains(&b'@') && Authority::try_from(value).is_ok()
+}
+
+/// Whether it is a name or an IPv4 address, with a port or without, as nearly all are; or empty.
+fn is_plain_host(value: &[u8]) -> bool {
+    let mut parts = value.split(|byte| *byte == b':');
+    let (host, port) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    parts.next().is_none()
+        && host.iter().all(word)
+        && port.len() < 5
+        && port.iter().all(u8::is_ascii_digit)
+        && (port.is_empty() || !host.is_empty())
 }
 
 fn readiness(core: &Core) -> (u16, Bytes) {
@@ -187,7 +207,7 @@ fn model_name(path: &str) -> Option<String> {
 async fn complete(
     core: &Rc<Core>,
     operation: Operation,
-    mut head: RequestHead,
+    head: &mut RequestHead,
     body: ClientBody,
     mut record: Record,
 ) -> Response {
@@ -214,27 +234,42 @@ async fn complete(
         }
     };
     let size = body.len();
-    match identify::identify(operation, &head.fields, body, &gateway.directory) {
-        Ok(identified) => {
-            record.body(size, &identified.model, identified.stream);
-            record.priority(identified.facts.priority);
-            record.deployment(&identified.deployment.meter);
-            match keepalive::asked(&mut head.fields, identified.stream) {
-                Ok(None) => forward::forward(core, head, identified, share, record).await,
-                Ok(Some(every)) => {
-                    let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
-                    let answer =
-                        async move { forward::forward(&core, head, identified, share, record).await };
-                    Box::pin(keepalive::keep(answer, every, clock, id)).await
-                }
-                Err(error) => respond::error(record, &error),
-            }
-        }
-        Err(error) => respond::error(record, &error),
-    }
+    let identified = match identify::identify(operation, &head.fields, body, &gateway.directory) {
+        Ok(identified) => identified,
+        Err(error) => return respond::error(record, &error),
+    };
+    record.body(size, &identified.model, identified.stream);
+    record.priority(identified.facts.priority);
+    record.deployment(&identified.deployment.meter);
+    let every = match keepalive::asked(&mut head.fields, identified.stream) {
+        Ok(every) => every,
+        Err(error) => return respond::error(record, &error),
+    };
+    let Some(every) = every else {
+        return forward::forward(core, head, &identified, share, record).await;
+    };
+    let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
+    let mut head = std::mem::take(head);
+    let answer = async move { forward::forward(&core, &mut head, &identified, share, record).await };
+    Box::pin(keepalive::keep(answer, every, clock, id)).await
 }
 
 fn closing(mut response: Response) -> Response {
     response.fields.set(Name::Connection, "close");
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn h6_what_is_a_plain_host_is_a_host(value in "[a-z0-9.:@\\[-]{0,8}") {
+            let is_authority = value.is_empty() || Authority::try_from(value.as_bytes()).is_ok();
+            prop_assert!(!is_plain_host(value.as_bytes()) || (is_authority && !value.contains('@')), "{}", value);
+        }
+    }
 }

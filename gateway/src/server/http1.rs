@@ -6,12 +6,11 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use futures_util::FutureExt;
 use http::{Method, StatusCode, Version};
 use http_body::Body;
 use tokio::io::AsyncWriteExt;
@@ -23,13 +22,13 @@ use super::{Core, handle};
 use crate::clock;
 use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
-use crate::http1::head::{BadHead, RequestHead};
+use crate::http1::head::{BadHead, Head, RequestHead};
 use crate::http1::write::{self, After, Framing};
 use crate::layer::body::Response;
 use crate::layer::{read, respond};
 use crate::telemetry::meter;
 
-type Shared = Rc<RefCell<Link>>;
+pub(super) type Shared = Rc<RefCell<Link>>;
 
 /// What an answer must know of its request.
 #[derive(Clone, Copy, Debug)]
@@ -41,29 +40,31 @@ struct About {
 }
 
 /// Serves the requests of a connection, until it ends.
-pub(super) async fn serve(core: &Rc<Core>, link: Link, client: IpAddr) {
-    let link = Rc::new(RefCell::new(link));
+pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
     let mut closing = pin!(core.closing.told.notified());
     loop {
         let head = match next(core, &link, closing.as_mut()).await {
             Next::Request(head) => head,
             Next::Bad(bad) => {
-                refuse(core, &link, client, bad).await;
+                // Boxed: rare, and large.
+                Box::pin(refuse(core, &link, client, bad)).await;
                 break;
             }
             Next::End => return,
         };
-        let request = head.message;
-        let about =
-            About { version: request.version, is_head: request.method == Method::HEAD, keeps: head.keeps };
-        let Some(response) = answer(core, &link, client, request).await else { return };
+        let Head { message: mut request, keeps, .. } = head;
+        let about = About { version: request.version, is_head: request.method == Method::HEAD, keeps };
+        let response = answer(core, &link, client, &mut request).await;
+        // An answer may take long.
+        drop(request);
+        let Some(response) = response else { return };
         if !send(core, &link, about, response).await {
             break;
         }
     }
     // Nobody reads a body any more.
     if let Some(link) = Rc::into_inner(link) {
-        linger(link.into_inner()).await;
+        Box::pin(linger(link.into_inner())).await;
     }
 }
 
@@ -86,18 +87,22 @@ async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notifi
 }
 
 /// The answer; `None` when the client left before there was one.
-async fn answer(core: &Rc<Core>, link: &Shared, client: IpAddr, request: RequestHead) -> Option<Response> {
-    let handler = Box::pin(handle::handle(core, client, request, ClientBody::http1(link)));
-    let mut handler = pin!(AssertUnwindSafe(handler).catch_unwind());
-    let answered = poll_fn(|cx| match handler.as_mut().poll(cx) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer)),
-        Poll::Pending => link.borrow_mut().poll_left(cx).map(|()| None),
+async fn answer(
+    core: &Rc<Core>,
+    link: &Shared,
+    client: IpAddr,
+    request: &mut RequestHead,
+) -> Option<Response> {
+    let mut handler = pin!(handle::handle(core, client, request, ClientBody::http1(link)));
+    let answered = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+        Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
+        Ok(Poll::Pending) => link.borrow_mut().poll_left(cx).map(|()| None),
+        Err(_) => {
+            meter::panicked();
+            Poll::Ready(Some(respond::bug()))
+        }
     });
-    let answer = answered.await?;
-    Some(answer.unwrap_or_else(|_| {
-        meter::panicked();
-        respond::bug()
-    }))
+    answered.await
 }
 
 /// Sends an answer; whether the connection goes on.

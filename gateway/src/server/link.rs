@@ -4,7 +4,6 @@
 //! request.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,10 +14,9 @@ use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::time::Instant;
 use tokio::io::AsyncWrite;
-use tokio::time::Sleep;
 
 use super::client::ClientStream;
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
 use crate::http1::fill::{poll_fill, poll_read_into, settle};
@@ -39,8 +37,8 @@ pub(super) struct Link {
     body: Left,
     /// What of `100 Continue` is to be sent before the body is read.
     expected: &'static [u8],
-    /// Wakes in time for the limit on silence, or earlier.
-    alarm: Option<Pin<Box<Sleep>>>,
+    /// For the limit on silence.
+    alarm: Alarm,
 }
 
 /// What reading for a request came to.
@@ -54,7 +52,7 @@ pub(super) enum Next {
 
 impl Link {
     pub(super) fn new(stream: ClientStream, ahead: BytesMut) -> Self {
-        Self { stream, ahead, seen: 0, body: Left::NONE, expected: &[], alarm: None }
+        Self { stream, ahead, seen: 0, body: Left::NONE, expected: &[], alarm: Alarm::default() }
     }
 
     /// Whether nothing of a next request has come. The empty lines that some clients send after a body are dropped.
@@ -88,14 +86,7 @@ impl Link {
 
     /// Whether the moment `by` has passed; else the task is woken when it has.
     pub(super) fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(clock.timer(by))));
-        while alarm.as_mut().poll(cx).is_ready() {
-            if by <= clock.now() {
-                return true;
-            }
-            alarm.as_mut().reset(clock.timer(by));
-        }
-        false
+        self.alarm.is_late(cx, clock, by)
     }
 
     /// Resolves when the client has left, while its request is served or answered (H7).

@@ -8,7 +8,7 @@ pub mod link;
 mod listen;
 mod reply;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -192,11 +192,8 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
         };
         match accepted {
             Ok((stream, client, room)) => {
-                let connection = connection(Rc::clone(core), stream, client, connections.watcher());
-                tokio::task::spawn_local(async move {
-                    connection.await;
-                    drop(room);
-                });
+                let connection = connection(Rc::clone(core), stream, client, room, connections.watcher());
+                tokio::task::spawn_local(connection);
             }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -223,13 +220,20 @@ async fn next(
     Ok((stream, client, room))
 }
 
-async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watcher: Watcher) {
+/// One connection, from its first byte to its end. Holds its `_room` until then.
+async fn connection(
+    core: Rc<Core>,
+    stream: TcpStream,
+    client: SocketAddr,
+    _room: OwnedSemaphorePermit,
+    watcher: Watcher,
+) {
     if listen::tune(&stream).is_err() {
         return;
     }
     let stream = client::ClientStream::new(stream);
     match opening(&core.closing, stream, core.gateway.limits.header_read).await {
-        Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
+        Opening::Http1(link) => http1::serve(&core, Rc::new(RefCell::new(link)), client.ip()).await,
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
         Opening::Silent => {}

@@ -36,7 +36,7 @@ use crate::http1::head::ResponseHead;
 use crate::layer::body::RequestBody;
 use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
-use line::Line;
+use line::{Broken, Line};
 use room::{IDLE, Room};
 use wire::Protocol;
 
@@ -160,9 +160,7 @@ impl Upstream {
                 None => Box::pin(self.link(endpoint, second)).await?,
             };
             *sends += 1;
-            let exchange = self.exchange(link, endpoint, reused, &request);
-            let silent = |_| Err(Failure { error: UpstreamError::Silent(first_byte), again: false });
-            match tokio::time::timeout(first_byte, exchange).await.unwrap_or_else(silent) {
+            match self.exchange(link, endpoint, reused, first_byte, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(Failure { again: true, .. }) if !second => second = true,
                 Err(Failure { error, .. }) => return Err(error),
@@ -175,15 +173,21 @@ impl Upstream {
         link: Link,
         endpoint: &Arc<Endpoint>,
         reused: bool,
+        first_byte: Duration,
         request: &Outgoing<'_>,
     ) -> Result<(ResponseHead, Answer), Failure> {
+        let silent = || Failure { error: UpstreamError::Silent(first_byte), again: false };
         match link {
-            Link::Http1(line) => match line.exchange(request).await {
-                Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
-                Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
-            },
+            Link::Http1(line) => {
+                match line.exchange(request, self.clock, self.clock.now() + first_byte).await {
+                    Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
+                    Err((Broken::Late, _)) => Err(silent()),
+                    Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
+                }
+            }
             Link::Http2(lease) => {
-                let answer = Box::pin(lease.exchange(endpoint.site(), request.owned())).await;
+                let answer = Box::pin(lease.exchange(endpoint.site(), request.owned()));
+                let answer = tokio::time::timeout(first_byte, answer).await.map_err(|_| silent())?;
                 let answer = answer.map_err(|unanswered| {
                     broken(chain(&unanswered.error), unanswered.begun, unanswered.again)
                 })?;

@@ -164,10 +164,7 @@ impl Control {
                 self.status.listed(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
-                    match &change {
-                        Change::Gone { why } => self.log.lost(id, why),
-                        change => self.log.announced(id, change),
-                    }
+                    self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
                 self.evaluate()
@@ -196,6 +193,7 @@ impl Control {
         self.status.spends(Spending::of(&budget, &self.name, now));
         let supply = Supply { offers: self.provider.offers(), grant, waiting: self.book.waiting() };
         let plan = planner.tick(&seen, &supply);
+        self.fleet.hold_starts(planner.starts_from());
         let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
         let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
         budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
@@ -337,6 +335,7 @@ impl Control {
             let now = self.now();
             if let Some(planner) = self.planner.as_mut() {
                 planner.start_failed(now);
+                self.fleet.hold_starts(planner.starts_from());
             }
         }
         self.fleet.announce(id, change);

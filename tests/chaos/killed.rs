@@ -11,7 +11,7 @@ use tidegate_tests::gateway::Gateway;
 use tokio::process::{Child, Command};
 
 use crate::CHAT;
-use crate::fleet::{Fleet, QUICK, brief, engines, long, replicas};
+use crate::fleet::{Engine, Fleet, QUICK, brief, engines, long, replicas};
 
 /// A process that is nobody's replica.
 fn bystander() -> Child {
@@ -53,6 +53,13 @@ async fn c_005_ten_kills_and_still_the_same_three_engines() {
         let answer = fleet.ask(&format!("round {round}")).await;
         assert_eq!(answer.status, 200, "served at once: {:?}", answer.body);
         assert_eq!(fleet.settled(3).await, before, "the same engines after kill {round}");
+        let told = before.iter().map(|engine| {
+            let Engine { id, pid, port, .. } = engine;
+            format!(" {id} is adopted: it runs since the last gateway (pid {pid}, port {port})")
+        });
+        for line in told {
+            assert_eq!(fleet.log().matches(&line).count(), round + 1, "{line}, once for each start");
+        }
         assert!(bystander.try_wait().expect("wait").is_none(), "the bystander lives on");
     }
     fleet.terminate();

@@ -36,6 +36,8 @@ mod sizes;
 #[cfg(test)]
 mod streaming;
 #[cfg(test)]
+mod unfit;
+#[cfg(test)]
 mod upstream;
 #[cfg(test)]
 mod upstream_h2;

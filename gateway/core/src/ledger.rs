@@ -132,6 +132,12 @@ impl Ledger {
         self.report.as_ref().filter(|report| now.since(report.asked) <= STALE)
     }
 
+    /// From when the last report's load is too old to count; `None` where it counts no more, or never did.
+    pub fn stale_from(&self, now: Instant) -> Option<Instant> {
+        let told = self.fresh(now).filter(|report| report.kv_used.is_some())?;
+        Some(told.asked + STALE + Duration::from_micros(1))
+    }
+
     fn add(&mut self, charge_at: Instant, tokens: u64) {
         self.own += tokens;
         self.since.add(charge_at, tokens);

@@ -36,7 +36,7 @@ use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    ReplicaStatus, Status,
+    ReplicaStatus, Status, UnfitStatus,
 };
 
 /// How long a connection may be idle or take to send a request's head.
@@ -103,6 +103,7 @@ impl Admin {
                 .and_then(|endpoint| endpoint.engine())
                 .map(|engine| EngineStatus::new(&engine, seen.at)),
             ejected: EjectedStatus::new(known.trust, seen.at),
+            unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
             why: match &known.endpoint {
                 Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
                 None => view.pending.get(&facts.id).cloned(),

@@ -11,7 +11,7 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
 use crate::endpoint::Engine;
-use crate::pool::Trust;
+use crate::pool::{Trust, Unfit};
 
 /// Most decisions that a deployment tells.
 pub const MOST_DECISIONS: usize = 32;
@@ -104,6 +104,9 @@ pub struct ReplicaStatus {
     /// Why it takes no request though it is ready; absent for one that is trusted (R5).
     #[serde(default)]
     pub ejected: Option<EjectedStatus>,
+    /// That it is there and cannot serve; absent for one that may. `why` says more.
+    #[serde(default)]
+    pub unfit: Option<UnfitStatus>,
     /// What its engine says of itself (G2); absent while it is not ready.
     #[serde(default)]
     pub engine: Option<EngineStatus>,
@@ -138,6 +141,31 @@ impl EjectedStatus {
             format!("one request is tried there, because {why}")
         }
     }
+}
+
+/// A replica that is there and cannot serve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnfitStatus {
+    /// `other_model`: its engine lists other models; `unreachable`: it cannot be connected to.
+    pub kind: String,
+    /// Seconds that this is known.
+    pub for_s: f64,
+}
+
+impl UnfitStatus {
+    /// How `unfit` looks at `now`.
+    pub fn new((why, since): (Unfit, Instant), now: Instant) -> Self {
+        let kind = match why {
+            Unfit::OtherModel => Self::OTHER_MODEL,
+            Unfit::Unreachable => Self::UNREACHABLE,
+        };
+        Self { kind: kind.to_owned(), for_s: now.since(since).as_secs_f64() }
+    }
+
+    /// See [`UnfitStatus::kind`].
+    pub const OTHER_MODEL: &str = "other_model";
+    /// See [`UnfitStatus::kind`].
+    pub const UNREACHABLE: &str = "unreachable";
 }
 
 /// What an engine last said of itself. A figure that is absent is unknown, never zero (G2).

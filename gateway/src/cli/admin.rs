@@ -67,7 +67,7 @@ pub(super) fn exchange(
     runtime.block_on(ask(place, request, patience)).map_err(|no| match no {
         NoAnswer::Broken(why) => AdminError::foreign(url, why),
         NoAnswer::Unreachable(why) => unreachable(why),
-        no @ (NoAnswer::Slow(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
+        no @ (NoAnswer::Slow(_) | NoAnswer::Late(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
     })
 }
 

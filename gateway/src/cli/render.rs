@@ -7,7 +7,9 @@ use tidegate_scaler_core::config::Mode;
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 
-use crate::admin::status::{DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status};
+use crate::admin::status::{
+    DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status, UnfitStatus,
+};
 
 use super::grid::{Cell, Grid, age, counted, sentence};
 use super::style::{Style, Tint, clean};
@@ -48,7 +50,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
             }
             if let Some(why) = &replica.why {
                 let label = format!("{}: ", clean(&replica.id));
-                text.push_str(&sentence(&label, why, Some(Tint::Yellow), style));
+                let away = replica.unfit.as_ref().filter(|unfit| unfit.kind == UnfitStatus::UNREACHABLE);
+                let since = away.map(|unfit| format!("unreachable for {}: ", age(unfit.for_s)));
+                let why = format!("{}{why}", since.unwrap_or_default());
+                text.push_str(&sentence(&label, &why, Some(Tint::Yellow), style));
             }
         }
     }
@@ -106,7 +111,7 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
         let mut row = vec![
             (clean(&replica.id), None),
             phase(replica),
-            (age(replica.age_s), None),
+            (age(replica.unfit.as_ref().map_or(replica.age_s, |unfit| unfit.for_s)), None),
             (replica.in_flight.to_string(), None),
             (replica.load_tokens.to_string(), None),
             (replica.conversations.to_string(), None),
@@ -130,8 +135,11 @@ fn cache(replica: &ReplicaStatus) -> Option<String> {
     Some(format!("{}%", used.saturating_mul(100).checked_div(capacity)?))
 }
 
-/// Its phase; or, where it is ready and not trusted, that.
+/// Its phase; or, where it cannot serve, or is ready and not trusted, that.
 fn phase(replica: &ReplicaStatus) -> Cell {
+    if let Some(unfit) = &replica.unfit {
+        return (clean(&unfit.kind.replace('_', " ")), Some(Tint::Red));
+    }
     match &replica.ejected {
         Some(_) if replica.phase == Phase::Ready => ("ejected".to_owned(), Some(Tint::Red)),
         _ => (replica.phase.to_string(), tint(replica.phase)),

@@ -10,8 +10,9 @@ use thiserror::Error;
 use super::body::Left;
 use super::fields::{Fields, Name};
 
-/// Largest head, in bytes.
-pub const HEAD_MAX: usize = 512 << 10;
+/// Largest head, in bytes. It is held outside of the memory that bodies may take, once for each connection. Of the same
+/// order as what other proxies take: nginx four buffers of 8 KiB, HAProxy one of 16 KiB, Envoy 60 KiB.
+pub const HEAD_MAX: usize = 64 << 10;
 /// Most headers in one.
 const HEADERS_MAX: usize = 100;
 /// Longest name of a header, in bytes: what HTTP/2 can carry on.
@@ -19,18 +20,27 @@ const NAME_MAX: usize = 65_535;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.
 const TARGET_MAX: usize = 65_534;
 
+/// Why one cannot know where a message ends (RFC 9112, 6.1 and 6.3).
+const TWO_ENDS: BadHead =
+    BadHead::Malformed("both content-length and transfer-encoding; only one is allowed");
+const OLD_CODING: BadHead = BadHead::Malformed("HTTP/1.0 has no transfer-encoding");
+const NO_END: BadHead = BadHead::Malformed("the transfer-encoding does not end in `chunked`, once");
+
 /// Why bytes are no head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadHead {
     /// It is not HTTP/1.1.
     #[error("{0}")]
     Malformed(&'static str),
-    /// It is longer than [`HEAD_MAX`] or has over 100 headers.
-    #[error("the head is too large")]
+    /// It is longer than [`HEAD_MAX`] or has over [`HEADERS_MAX`] headers.
+    #[error("the head is over {HEAD_MAX} bytes or has over {HEADERS_MAX} headers")]
     TooLarge,
-    /// Its target is over 65,534 bytes.
+    /// Its target is over 65,534 bytes, or its first line alone over [`HEAD_MAX`].
     #[error("the URL is too long")]
     TargetTooLong,
+    /// The body is in a transfer coding under the chunks.
+    #[error("the only transfer-encoding that is understood is `chunked`")]
+    Coding,
 }
 
 impl From<httparse::Error> for BadHead {
@@ -91,13 +101,13 @@ type Slots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
 /// See [`BadHead`].
 pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestHead>>, BadHead> {
     let seen = seen.saturating_sub(skip_empty_lines(bytes));
-    if !may_be_whole(bytes, seen)? {
+    if !may_be_whole(bytes, seen).map_err(|_| crowded(bytes))? {
         return Ok(None);
     }
     let mut slots: Slots<'_> = [MaybeUninit::uninit(); HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let httparse::Status::Complete(length) = parsed.parse_with_uninit_headers(bytes, &mut slots)? else {
-        return more(bytes);
+        return more(bytes).map_err(|_| crowded(bytes));
     };
     let target = parsed.path.unwrap_or_default();
     if target.len() > TARGET_MAX {
@@ -106,6 +116,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestH
     let method = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes())
         .map_err(|_| BadHead::Malformed("the method is no word"))?;
     let version = version(parsed.version);
+    bounded(length).map_err(|_| crowded(bytes))?;
     let target = Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes()))
         .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
     let fields = fields(parsed.headers)?;
@@ -114,7 +125,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestH
     let body = request_body(&fields, version)?;
     let expects = version == Version::HTTP_11
         && fields.get(Name::Expect).is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
-    let keeps = keeps(&fields, version) && !is_doubtful(&fields);
+    let keeps = keeps(&fields, version);
     let message = RequestHead { method, target, version, fields };
     Ok(Some(Head { message, body, keeps, expects }))
 }
@@ -144,6 +155,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
             bytes.advance(length);
             continue;
         }
+        bounded(length)?;
         let version = version(parsed.version);
         let fields = fields(parsed.headers)?;
         bytes.advance(length);
@@ -152,7 +164,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let told = fields.has(Name::TransferEncoding)
             || fields.get(Name::ContentLength).is_some_and(|length| length != b"0");
-        let doubtful = is_doubtful(&fields) || (bodyless && told);
+        let doubtful = has_two_ends(&fields) || (bodyless && told);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
         let keeps = keeps(&fields, version) && !doubtful && !switches && body != Left::Close;
         let message = ResponseHead { status, fields };
@@ -194,6 +206,17 @@ fn may_be_whole(bytes: &[u8], seen: usize) -> Result<bool, BadHead> {
     Ok(whole)
 }
 
+/// A whole head of this length may have come in one piece.
+fn bounded(length: usize) -> Result<(), BadHead> {
+    if length > HEAD_MAX { Err(BadHead::TooLarge) } else { Ok(()) }
+}
+
+/// What is too large about the head of a request that is.
+fn crowded(bytes: &[u8]) -> BadHead {
+    let line = bytes.get(..HEAD_MAX).unwrap_or(bytes);
+    if line.contains(&b'\n') { BadHead::TooLarge } else { BadHead::TargetTooLong }
+}
+
 fn version(minor: Option<u8>) -> Version {
     if minor == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 }
 }
@@ -209,9 +232,9 @@ fn fields(parsed: &[httparse::Header<'_>]) -> Result<Fields, BadHead> {
     Ok(fields)
 }
 
-/// Whether a message says twice where it ends, which may be an attempt to hide a second one in it: the transfer coding
-/// counts, and nothing else is read from that connection (RFC 9112, 6.3).
-fn is_doubtful(fields: &Fields) -> bool {
+/// Whether a message says twice where it ends, which may be an attempt to hide a second one in it. A request is refused
+/// then; of an answer the transfer coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
+fn has_two_ends(fields: &Fields) -> bool {
     fields.has(Name::TransferEncoding) && fields.has(Name::ContentLength)
 }
 
@@ -230,39 +253,48 @@ fn keeps(fields: &Fields, version: Version) -> bool {
     version == Version::HTTP_11 || keep_alive
 }
 
-/// The body of a request (RFC 9112, 6.3). One that has both a length and chunks is chunked; whether it is answered with
-/// anything but 400 is not decided here.
+/// The body of a request (RFC 9112, 6.3).
 fn request_body(fields: &Fields, version: Version) -> Result<Left, BadHead> {
     let length = length(fields, false)?;
-    match last_coding(fields) {
-        Some(_) if version != Version::HTTP_11 => {
-            Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
-        }
-        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
-        Some(_) => Err(BadHead::Malformed("the only transfer-encoding that is understood is `chunked`")),
-        None => Ok(length.map_or(Left::NONE, Left::Length)),
+    let chunked = is_chunked(fields, version)?;
+    if chunked && length.is_some() {
+        return Err(TWO_ENDS);
     }
+    Ok(if chunked { Left::chunked() } else { length.map_or(Left::NONE, Left::Length) })
 }
 
 /// The body of the answer to a request that is neither HEAD nor CONNECT (RFC 9112, 6.3).
 fn response_body(fields: &Fields, status: StatusCode, version: Version) -> Result<Left, BadHead> {
+    let chunked = is_chunked(fields, version)?;
     if status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Left::NONE);
     }
-    match last_coding(fields) {
-        Some(_) if version != Version::HTTP_11 => {
-            Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
-        }
-        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
-        Some(_) => Ok(Left::Close),
-        None => Ok(length(fields, true)?.map_or(Left::Close, Left::Length)),
+    if chunked {
+        return Ok(Left::chunked());
     }
+    Ok(length(fields, true)?.map_or(Left::Close, Left::Length))
 }
 
-/// The last transfer coding, which says how the body ends.
-fn last_coding(fields: &Fields) -> Option<&[u8]> {
-    let value = fields.all(Name::TransferEncoding).next_back()?;
-    value.rsplit(|byte| *byte == b',').next().map(<[u8]>::trim_ascii)
+/// Whether the body is in chunks, which is the one transfer coding that is understood: the headers that tell of it end
+/// here, so a body in another one under the chunks would be relayed as what it is not.
+fn is_chunked(fields: &Fields, version: Version) -> Result<bool, BadHead> {
+    let mut codings = fields.all(Name::TransferEncoding);
+    let Some(first) = codings.next() else { return Ok(false) };
+    if version != Version::HTTP_11 {
+        return Err(OLD_CODING);
+    }
+    let is_chunked = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if is_chunked(first) && codings.next().is_none() {
+        return Ok(true);
+    }
+    let (mut times, mut at_the_end) = (0, false);
+    for value in fields.all(Name::TransferEncoding) {
+        for coding in value.split(|byte| *byte == b',') {
+            at_the_end = is_chunked(coding);
+            times += u32::from(at_the_end);
+        }
+    }
+    Err(if at_the_end && times == 1 { BadHead::Coding } else { NO_END })
 }
 
 /// The length that is told, by however many headers, and in lists where those are allowed: all must agree.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::http1::fields::{Fields, Name, Names, text};
+use crate::openai::ApiError;
 
 /// Those that belong to one connection.
 const HOP_BY_HOP: Names = Names::of(&[
@@ -50,6 +51,18 @@ pub fn retry_after(fields: &Fields) -> Option<Duration> {
 /// Turns a client's headers into those for a replica; `host` and the length of the body are set when it is sent.
 pub fn for_replica(fields: &mut Fields) {
     drop_fields(fields, HOP_BY_HOP.and(FOR_GATEWAY));
+}
+
+/// The value of one of Tidegate's own headers. One that is there twice may mean either to whoever reads it.
+///
+/// # Errors
+/// 400 for a header that is there twice.
+pub fn only(fields: &Fields, name: Name) -> Result<Option<&[u8]>, ApiError> {
+    let mut values = fields.all(name);
+    match (values.next(), values.next()) {
+        (_, Some(second)) => Err(ApiError::bad_header(name.as_str(), second, "there once")),
+        (first, None) => Ok(first),
+    }
 }
 
 /// Drops those that are `unwanted`, and those that `connection` names.

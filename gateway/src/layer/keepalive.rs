@@ -19,6 +19,7 @@ use tokio::time::Sleep;
 
 use super::body::{Response, ResponseBody};
 use super::forward::is_event_stream;
+use super::headers::only;
 use super::respond;
 use super::stream::Cut;
 use crate::clock::Clock;
@@ -39,28 +40,29 @@ const NAME: Name = Name::Keepalive;
 /// here; and what the replica answers must not be compressed, since comments cannot be put into that.
 ///
 /// # Errors
-/// 400 for a value that is no number of seconds within the bounds.
+/// 400 for a value that is no number of seconds within the bounds, or a header that is there twice.
 pub fn asked(fields: &mut Fields, stream: bool) -> Result<Option<Duration>, ApiError> {
-    let asked = fields.get(NAME).filter(|_| stream).map(seconds);
-    fields.remove(Names::of(&[NAME]));
-    if matches!(asked, Some(Ok(_))) {
-        fields.remove(Names::of(&[Name::AcceptEncoding]));
+    if !fields.has(NAME) {
+        return Ok(None);
     }
-    asked.transpose()
+    let told = only(fields, NAME).and_then(|told| told.map(seconds).transpose());
+    fields.remove(Names::of(&[NAME]));
+    if !stream {
+        return Ok(None);
+    }
+    let every = told?;
+    fields.remove(Names::of(&[Name::AcceptEncoding]));
+    Ok(every)
 }
 
 fn seconds(value: &[u8]) -> Result<Duration, ApiError> {
-    let text = text(value).unwrap_or("not text").trim();
-    match text.parse().ok().filter(|seconds| SECONDS.contains(seconds)) {
-        Some(seconds) => Ok(Duration::from_secs(seconds)),
-        None => {
-            let (least, most) = SECONDS.into_inner();
-            let shown: String = text.chars().take(40).collect();
-            let bounds = format!("must be a whole number of seconds from {least} to {most}");
-            let name = NAME.as_str();
-            Err(ApiError::bad_request(format!("{name} is `{shown}`; it {bounds}")))
-        }
-    }
+    let told = text(value).and_then(|text| text.trim().parse().ok());
+    let told = told.filter(|seconds| SECONDS.contains(seconds)).map(Duration::from_secs);
+    told.ok_or_else(|| {
+        let (least, most) = SECONDS.into_inner();
+        let allowed = format!("a whole number of seconds from {least} to {most}");
+        ApiError::bad_header(NAME.as_str(), value, &allowed)
+    })
 }
 
 /// The answer, if it comes before the first comment is due; else a stream of comments that it will follow.
@@ -146,6 +148,15 @@ impl Kept {
         Self { state, every, clock, timer, due: false }
     }
 
+    /// The client takes it too slowly. Whether this is new.
+    pub(super) fn give_up(&mut self) -> bool {
+        match &mut self.state {
+            State::Stream(body, _) => body.give_up(),
+            State::Waiting(_) | State::Whole(..) => true,
+            State::Over => false,
+        }
+    }
+
     /// The silence begins anew.
     fn rest(&mut self) {
         let end = self.clock.timer(self.clock.now() + self.every);
@@ -195,9 +206,11 @@ impl Body for Kept {
                         this.rest();
                         return Poll::Ready(Some(Ok(frame)));
                     }
-                    Poll::Ready(end) => {
+                    // It stays until all was taken.
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Ready(cut) => {
                         this.state = State::Over;
-                        return Poll::Ready(end);
+                        return Poll::Ready(cut);
                     }
                     Poll::Pending => return this.silent(cx),
                 },
@@ -221,7 +234,11 @@ impl Body for Kept {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Over)
+        match &self.state {
+            State::Over => true,
+            State::Stream(body, _) => body.is_end_stream(),
+            State::Waiting(_) | State::Whole(..) => false,
+        }
     }
 }
 
@@ -279,6 +296,15 @@ mod tests {
             assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
         }
         assert_eq!(super::asked(&mut Fields::default(), true), Ok(None));
+        let mut twice = Fields::default();
+        for seconds in ["15", "20"] {
+            twice.add(NAME.as_str().as_bytes(), seconds.as_bytes());
+        }
+        let error = super::asked(&mut twice.clone(), true).expect_err("twice");
+        assert_eq!((error.status, error.error.param), (400, Some(NAME.as_str())));
+        assert!(error.error.message.contains("`20`"), "{error:?}");
+        assert_eq!(super::asked(&mut twice, false), Ok(None), "nobody is asked");
+        assert!(twice.is_empty());
     }
 
     #[tokio::test]

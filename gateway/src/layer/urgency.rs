@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tidegate_shared::request::Priority;
 
+use super::headers::only;
 use crate::http1::fields::{Fields, Name, text};
 use crate::openai::ApiError;
 
@@ -44,15 +45,6 @@ pub fn start_within(fields: &Fields) -> Result<Option<Duration>, ApiError> {
     let sdk = [Name::SdkReadTimeout, Name::SdkTimeout].into_iter();
     let sdk = sdk.filter_map(|name| fields.get(name)).filter_map(seconds);
     Ok(own.into_iter().chain(envoy).chain(sdk).min())
-}
-
-/// The value of a header that must not be there twice.
-fn only(fields: &Fields, name: Name) -> Result<Option<&[u8]>, ApiError> {
-    let mut values = fields.all(name);
-    match (values.next(), values.next()) {
-        (_, Some(second)) => Err(ApiError::bad_header(name.as_str(), second, "there once")),
-        (first, None) => Ok(first),
-    }
 }
 
 fn milliseconds(value: &[u8]) -> Option<Duration> {

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, oneshot};
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
 pub use tidegate_gateway_core::dispatch::{
-    Cause, Change, Fault, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Way,
+    Cause, Change, Fault, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
 };
 
 use crate::clock::Clock;
@@ -91,6 +91,8 @@ pub struct ReplicaDetail {
     pub limit: u32,
     /// What it is trusted with.
     pub trust: Trust,
+    /// Why it cannot serve, and since when.
+    pub unfit: Option<(Unfit, Instant)>,
     /// Whether it is over its load limit, so that conversations at home there detour (R4).
     pub over: bool,
 }
@@ -195,6 +197,11 @@ impl Pool {
         });
     }
 
+    /// No start is tried before `until` (C1).
+    pub fn hold_starts(&self, until: Instant) {
+        self.state.lock().dispatcher.hold_starts(until);
+    }
+
     /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the
     /// coming report (R8). Gives the moment, for [`EngineReport::asked`].
     pub fn ask(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Instant {
@@ -231,10 +238,16 @@ impl Pool {
             load: state.dispatcher.load(seen.at, replica.id),
             limit: state.dispatcher.limit(replica.id),
             trust: state.dispatcher.trust(replica.id),
+            unfit: state.dispatcher.unfit(replica.id),
             over: state.dispatcher.is_over(seen.at, replica.id),
         });
         let replicas = replicas.collect();
         (seen, replicas, state.dispatcher.conversations())
+    }
+
+    /// Why a replica cannot serve, if that is so.
+    pub fn unfit(&self, id: ReplicaId) -> Option<Unfit> {
+        self.state.lock().dispatcher.unfit(id).map(|(why, _)| why)
     }
 
     /// Which ways requests went in the last five minutes, and how long the last start took (E2).

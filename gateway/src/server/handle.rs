@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
 use crate::http1::fields::{Fields, Name};
-use crate::http1::head::{BadHead, RequestHead};
+use crate::http1::head::{BadHead, HEAD_MAX, RequestHead};
 use crate::layer::body::{Response, ResponseBody};
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
@@ -96,11 +96,11 @@ where
 }
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
-pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response {
+pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response {
     let id = core.ids.of(&Fields::default());
     let method = Method::from_bytes(b"-").unwrap_or_default();
     let record = Record::new(&core.gateway.sink, Some(client), &method, "", id);
-    respond::error(record, &ApiError::bad_head(bad))
+    respond::error(record, error)
 }
 
 /// Answers a request.
@@ -113,6 +113,10 @@ pub(super) async fn handle(
     let id = core.ids.of(&head.fields);
     let path = head.target.path();
     let mut record = Record::new(&core.gateway.sink, Some(client), &head.method, path, id);
+    if is_crowded(head) {
+        body.discard();
+        return respond::error(record, &ApiError::bad_head(BadHead::TooLarge));
+    }
     if let Some(fault) = malformed(head) {
         body.discard();
         return closing(respond::error(record, &ApiError::bad_request(fault)));
@@ -153,8 +157,15 @@ pub(super) async fn handle(
     respond::json(&mut record, status, body)
 }
 
-/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host or another end
-/// of the body from it (RFC 9112, 3.2 and 6.1).
+/// Whether a head of HTTP/2 is larger than one of HTTP/1.1 may be, as HTTP/2 counts: its connection allows more, so that
+/// the client gets to see why.
+fn is_crowded(head: &RequestHead) -> bool {
+    let size = || head.fields.iter().map(|(name, value)| name.len() + value.len() + 32);
+    head.version == Version::HTTP_2 && size().sum::<usize>() > HEAD_MAX
+}
+
+/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host from it (RFC 9112,
+/// 3.2).
 fn malformed(head: &RequestHead) -> Option<&'static str> {
     if head.version != Version::HTTP_11 {
         return None;
@@ -163,13 +174,7 @@ fn malformed(head: &RequestHead) -> Option<&'static str> {
     if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
-    if head.fields.has(Name::TransferEncoding) && head.fields.has(Name::ContentLength) {
-        return Some("both content-length and transfer-encoding; only one is allowed");
-    }
-    let mut codings = head.fields.all(Name::TransferEncoding);
-    let known = codings.next().is_none_or(|coding| coding.eq_ignore_ascii_case(b"chunked"));
-    (!known || codings.next().is_some())
-        .then_some("the only transfer-encoding that is understood is `chunked`")
+    None
 }
 
 /// Whether a value names a host. An empty one does: it is what a client sends for a target without a host.

@@ -32,7 +32,7 @@ pub(crate) use lane::protocol_error;
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::http1::fields::Fields;
-use crate::http1::head::ResponseHead;
+use crate::http1::head::{BadHead, ResponseHead};
 use crate::layer::body::RequestBody;
 use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
@@ -88,6 +88,9 @@ pub enum UpstreamError {
         /// Bytes of an answer came: the replica has worked on the request, and broke the protocol.
         begun: bool,
     },
+    /// What came is no head of an answer, or not of one that can be read.
+    #[error("it is not HTTP/1.1: {0}")]
+    Head(BadHead),
     /// No response head within the limit.
     #[error("no answer within {0:?}")]
     Silent(Duration),
@@ -182,6 +185,9 @@ impl Upstream {
                 match line.exchange(request, self.clock, self.clock.now() + first_byte).await {
                     Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
                     Err((Broken::Late, _)) => Err(silent()),
+                    Err((Broken::Head(bad), _)) => {
+                        Err(Failure { error: UpstreamError::Head(bad), again: false })
+                    }
                     Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
                 }
             }

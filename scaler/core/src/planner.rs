@@ -113,6 +113,11 @@ impl Planner {
         self.pause.failed(now);
     }
 
+    /// No start is ordered before; a moment of the past where one may be (C1).
+    pub fn starts_from(&self) -> Instant {
+        self.pause.until()
+    }
+
     /// A replica that was on its way is ready: the pause is over, and windows begin anew, so that a replica which took
     /// longer to load than they last is not stopped the moment that it can serve.
     pub fn became_ready(&mut self) {

@@ -232,6 +232,11 @@ impl Book {
         seen
     }
 
+    /// Whether this loop ordered it; else it was there already.
+    pub(super) fn ordered(&self, id: ReplicaId) -> bool {
+        self.members.get(&id).is_some_and(|member| member.ordered_here)
+    }
+
     /// How many wait for room at their provider.
     pub(super) fn waiting(&self) -> u32 {
         let waits = |member: &&Member| member.queued && member.end.is_none();

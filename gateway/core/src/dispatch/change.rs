@@ -35,6 +35,7 @@ impl Dispatcher {
                     self.enter(now, id, Phase::Failed);
                 }
             }
+            Change::Looked(found) => self.looked(now, id, found),
             Change::Suspect => self.replicas.update(now, id, |replica| replica.suspect = true),
             Change::Refused => {
                 self.replicas.update(now, id, |replica| (replica.suspect, replica.refused) = (true, true));
@@ -67,7 +68,7 @@ impl Dispatcher {
                 replica.health.pardon(now);
             }
             replica.turn = replica.turn.max(turn);
-            (replica.suspect, replica.refused) = (false, false);
+            (replica.suspect, replica.refused, replica.unfit) = (false, false, None);
         });
         self.enter(now, id, Phase::Ready);
     }

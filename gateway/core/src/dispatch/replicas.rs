@@ -11,6 +11,7 @@ use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
+use super::Unfit;
 use crate::health::{Health, Trust};
 use crate::ledger::Ledger;
 use crate::route::{Member, Members, Rank, Share, Turn};
@@ -37,6 +38,8 @@ pub(super) struct Replica {
     pub(super) refused: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
     pub(super) down: bool,
+    /// Why it cannot serve, and since when that is known; only while it is not ready.
+    pub(super) unfit: Option<(Unfit, Instant)>,
     /// It is failed, and was never more than slow.
     pub(super) slow: bool,
     /// How its exchanges went.
@@ -67,6 +70,7 @@ impl Replica {
             suspect: false,
             refused: false,
             down: false,
+            unfit: None,
             slow: false,
             health: Health::default(),
             slow_start: None,
@@ -201,7 +205,7 @@ impl Replicas {
         self.open
     }
 
-    /// How many were ordered and are not ready yet.
+    /// How many were ordered, are not ready yet, and may become so.
     pub(super) fn on_their_way(&self) -> u32 {
         u32::try_from(self.coming.len()).unwrap_or(u32::MAX)
     }
@@ -293,7 +297,7 @@ impl Replicas {
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
         let open = self.list.iter().filter(|replica| replica.is_open());
         self.places = open.map(|replica| u64::from(self.limit(replica))).sum();
-        let coming = self.list.iter().filter(|replica| replica.is_on_its_way());
+        let coming = self.list.iter().filter(|replica| replica.is_on_its_way() && replica.unfit.is_none());
         self.coming = coming.map(|replica| replica.ordered).collect();
         self.bound_turns();
         self.ranked.clear();

@@ -38,6 +38,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         .map(|detail| Known {
             over: detail.over,
             trust: detail.trust,
+            unfit: detail.unfit,
             trouble: detail
                 .endpoint
                 .as_ref()

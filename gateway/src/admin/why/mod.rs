@@ -172,7 +172,8 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
 fn now(facts: &Facts<'_>) -> String {
     let ready = facts.phase(Phase::Ready);
     let others = [
-        (facts.on_the_way(), "on the way"),
+        (facts.on_the_way().saturating_sub(facts.unfit(Phase::Starting)), "on the way"),
+        (facts.unfit(Phase::Starting), "there that cannot serve"),
         (facts.phase(Phase::Draining), "draining"),
         (facts.phase(Phase::Failed), "failed"),
     ];

@@ -216,7 +216,7 @@ impl Dispatcher {
 
     /// It answered.
     pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
-        self.replicas.account(now, id, |replica| replica.ledger.report(report));
+        self.replicas.account(now, id, |replica| replica.ledger.report(now, report));
         self.pump(now);
     }
 
@@ -313,7 +313,11 @@ impl Dispatcher {
         entry: Entry,
     ) -> Verdict {
         match self.with_own_policy(|this, policy| this.decide(now, facts, tried, entry, policy)) {
-            Decision::Take(choice) => Verdict::Forward(self.commit(now, facts, choice)),
+            Decision::Take(choice) => {
+                let lease = self.commit(now, facts, choice);
+                self.pump_if_moved(now, choice);
+                Verdict::Forward(lease)
+            }
             Decision::Refuse(rejection) => {
                 self.promise(now, facts, entry.kept.arrived, rejection);
                 Verdict::Reject(rejection)

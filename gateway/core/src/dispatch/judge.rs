@@ -91,7 +91,11 @@ impl Dispatcher {
             return Elsewhere::Spent;
         }
         match self.with_own_policy(|this, policy| this.place(now, facts, tried, stands, policy)) {
-            Some(choice) => Elsewhere::Forward(self.commit(now, facts, choice)),
+            Some(choice) => {
+                let lease = self.commit(now, facts, choice);
+                self.pump_if_moved(now, choice);
+                Elsewhere::Forward(lease)
+            }
             None => Elsewhere::Nobody,
         }
     }

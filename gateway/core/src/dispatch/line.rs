@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::request::{RequestFacts, Tokens};
+use tidegate_shared::request::{RequestFacts, Route, Tokens};
 use tidegate_shared::time::Instant;
 
 use super::Dispatcher;
-use super::place::Ask;
+use super::place::{Ask, Choice};
 use super::replicas::Replica;
 use crate::queue::{Queue, TicketId};
 use crate::route::{Policy, Rank, Share};
@@ -84,13 +84,29 @@ impl Claims {
 }
 
 impl Dispatcher {
+    /// A request was placed past the line. Where it gave its conversation a home, another request of the same may wait
+    /// that fits there now, since homes are filled up for their own (R4).
+    pub(super) fn pump_if_moved(&mut self, now: Instant, choice: Choice) {
+        if matches!(choice.route, Route::Placed | Route::Rehomed) && !self.queue.is_empty() {
+            self.pump(now);
+        }
+    }
+
     /// Lets whoever may go leave the line, in order, and keeps room for who must wait for it. Takes a step for each
     /// that waits where some replica has a free place and none has room for the first.
     pub(super) fn pump(&mut self, now: Instant) {
         self.turn_away_late(now);
         let most = usize::try_from(self.replicas.ready() / 2).unwrap_or(MOST).clamp(1, MOST);
         self.claims.prune(&self.queue, most);
+        // Who goes may give a home to somebody before him in the line.
+        while self.pass(now, most) {}
+        self.claims.look_again = self.look_again(now);
+    }
+
+    /// Goes along the line once. Gives whether somebody went past another and gave his conversation a home.
+    fn pass(&mut self, now: Instant, most: usize) -> bool {
         let (mut last, mut room) = (None, None);
+        let mut moved = false;
         while let Some((ticket, waiter)) = self.queue.next(last) {
             let before = self.claims.before(ticket).len();
             let Some(left) = room.or_else(|| self.most_room(now, ticket)) else { break };
@@ -107,6 +123,7 @@ impl Dispatcher {
             match fits.then(|| self.with_own_policy(place)).flatten() {
                 Some(choice) => {
                     let lease = self.commit(now, &facts, choice);
+                    moved |= last.is_some() && matches!(choice.route, Route::Placed | Route::Rehomed);
                     self.queue.leave(ticket);
                     self.claims.drop(ticket);
                     self.woken.push((ticket, Ok(lease)));
@@ -119,7 +136,7 @@ impl Dispatcher {
                 }
             }
         }
-        self.claims.look_again = self.look_again(now);
+        moved
     }
 
     /// The largest room for who stands at `stands`, on any replica with a free place that nobody before him has claimed;

@@ -160,6 +160,9 @@ impl Dispatcher {
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
+        if counts {
+            self.replicas.placed(replica);
+        }
         let turn = &mut self.turn;
         self.sent += 1;
         let taken = self.replicas.account(now, replica, |chosen| {
@@ -276,7 +279,8 @@ impl Dispatcher {
         !matches!(self.price(ask, facts, home), (Some(prefill), Some(wait)) if prefill > wait)
     }
 
-    /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6).
+    /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6): of the load,
+    /// of the turns where that is equal, and of the latest placements, since a load is only as true as the last report.
     pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
         let bounds = self.bounds();
@@ -289,6 +293,7 @@ impl Dispatcher {
                 && ask.may_try(replica.id)
                 && bounds.is_free(replica, ask)
                 && share.within(BALANCE, mean)
+                && self.replicas.may_have_more(replica, BALANCE)
                 && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
         });
         let rank = |replica: &Replica| Rank {

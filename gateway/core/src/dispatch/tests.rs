@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+mod beginnings;
 mod cold;
 mod explain;
 mod fair;

@@ -89,6 +89,9 @@ impl Chunks {
 
     /// Reads framing up to the next data.
     fn skip(&mut self, bytes: &mut BytesMut) -> Result<(), BadChunk> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let mut read = self.skip_plain(bytes);
         while !matches!(self.at, At::Data | At::End)
             && let Some(byte) = bytes.get(read)
@@ -110,13 +113,16 @@ impl Chunks {
             (self.at, self.left, rest) = (At::Start, 0, after);
         }
         if self.at == At::Start {
-            let line = rest.iter().take(PLAIN_DIGITS + 1).position(|byte| *byte == b'\r').unwrap_or(0);
-            let (digits, end) = rest.split_at_checked(line).unwrap_or_default();
-            let add = |size, digit: &u8| Some((size << 4) | u64::from(char::from(*digit).to_digit(16)?));
-            if let Some(size @ 1..) = digits.iter().try_fold(0, add)
-                && let Some(after) = end.strip_prefix(b"\r\n")
-            {
-                (self.at, self.left, rest) = (At::Data, size, after);
+            let mut size = 0;
+            for (count, byte) in rest.iter().take(PLAIN_DIGITS + 1).enumerate() {
+                if let Some(digit) = char::from(*byte).to_digit(16) {
+                    size = (size << 4) | u64::from(digit);
+                } else if let (1.., Some([b'\r', b'\n', after @ ..])) = (size, rest.get(count..)) {
+                    (self.at, self.left, rest) = (At::Data, size, after);
+                    break;
+                } else {
+                    break;
+                }
             }
         }
         bytes.len() - rest.len()

@@ -162,7 +162,8 @@ impl Drop for Fields {
     fn drop(&mut self) {
         let (mut lines, mut list) = (std::mem::take(&mut self.lines), std::mem::take(&mut self.list));
         if lines.capacity() <= LARGEST {
-            (lines.clear(), list.clear());
+            lines.clear();
+            list.clear();
             SPARE.with_borrow_mut(|spare| {
                 if spare.len() < KEPT {
                     spare.push((lines, list))

@@ -126,8 +126,8 @@ pub fn chunk(into: &mut Vec<u8>, data: &Bytes) {
 
 /// Appends a number in decimal.
 pub fn decimal(into: &mut Vec<u8>, number: u64) {
-    if number < 10 {
-        return into.push(b'0' + number as u8);
+    if let Ok(digit @ 0..10) = u8::try_from(number) {
+        return into.push(b'0' + digit);
     }
     let mut digits = [0; 20];
     let mut left = number;

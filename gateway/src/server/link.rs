@@ -44,7 +44,6 @@ pub(super) struct Link {
 }
 
 /// What reading for a request came to.
-#[expect(clippy::large_enum_variant, reason = "taken apart where it is made, once for each request")]
 pub(super) enum Next {
     Request(Head<RequestHead>),
     Bad(BadHead),

@@ -16,7 +16,7 @@ pub mod tls;
 pub mod wire;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,13 +132,13 @@ type Opening = watch::Receiver<Option<Result<(), UpstreamError>>>;
 pub struct Upstream {
     clock: Clock,
     /// By the address of the endpoint, which the room keeps from being reused.
-    rooms: RefCell<HashMap<usize, Room>>,
+    rooms: RefCell<BTreeMap<usize, Room>>,
 }
 
 impl Upstream {
     /// No connections yet.
     pub fn new(clock: Clock) -> Rc<Self> {
-        Rc::new(Self { clock, rooms: RefCell::new(HashMap::new()) })
+        Rc::new(Self { clock, rooms: RefCell::default() })
     }
 
     /// Sends a request and waits for the head of its response, at most `first_byte`. It is sent a second time when an idle

@@ -1,8 +1,12 @@
 //! The operator's side, seen from outside: the page for people, what else is there, and who is not answered.
 
+use std::path::Path;
+
 use hyper::Method;
 use tidegate_tests::client::Client;
+use tidegate_tests::gateway::binary;
 use tidegate_tests::stub::Stub;
+use tokio::process::Command;
 
 use super::serve;
 
@@ -69,4 +73,59 @@ async fn a_rebound_name_is_not_answered() {
     let answer =
         Client::h1(gateway.admin).send(Method::GET, "/status", &[("host", "localhost:8081")], "").await;
     assert_eq!(answer.status, 200);
+}
+
+/// Runs the binary in `folder`; gives whether it succeeded, and what it printed.
+async fn run(folder: &Path, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(binary()).current_dir(folder).args(arguments).output().await.expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).expect("text"))
+}
+
+#[tokio::test]
+async fn e1_commands_find_the_admin_port_by_the_configuration() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let (here, elsewhere) = (gateway.dir(), tempfile::tempdir().expect("a folder"));
+    let file = here.join("tidegate.toml").display().to_string();
+    for command in [&["status"][..], &["why", "chat"], &["route", "-m", "chat", "hi"]] {
+        let (done, text) = run(here, command).await;
+        assert!(done && text.contains("chat"), "by ./tidegate.toml: {text}");
+        let named = [command, &["--config", &file]].concat();
+        let (done, text) = run(elsewhere.path(), &named).await;
+        assert!(done && text.contains("chat"), "by the file that is named: {text}");
+    }
+    let broken = elsewhere.path().join("tidegate.toml");
+    std::fs::write(&broken, format!("admin = \"{}\"\nnonsense = 1\n", gateway.admin)).expect("a file");
+    let (done, text) = run(elsewhere.path(), &["status"]).await;
+    assert!(done, "faults elsewhere in the file are none of its business: {text}");
+    std::fs::write(&broken, "admin = 8081\n").expect("a file");
+    let (done, text) = run(elsewhere.path(), &["status"]).await;
+    assert!(!done && text.starts_with("tidegate.toml:1: admin = 8081: must be "), "{text}");
+    std::fs::write(&broken, "admin = \"127.0.0.1:0\"\n").expect("a file");
+    let (done, text) = run(elsewhere.path(), &["status"]).await;
+    assert!(!done && text.contains("so the gateway chose a port"), "{text}");
+    let (done, text) = run(elsewhere.path(), &["why", "chat", "-c", "none.toml"]).await;
+    assert!(!done && text.starts_with("error: there is no none.toml\n"), "{text}");
+}
+
+#[tokio::test]
+async fn e3_a_command_that_asks_the_port_for_requests_is_told_so() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let wrong = format!("--admin={}", gateway.address);
+    for command in [&["status"][..], &["why", "chat"], &["route", "-m", "chat", "hi"]] {
+        let (done, text) = run(gateway.dir(), &[command, &[&*wrong]].concat()).await;
+        let expected = format!(
+            "error: http://{} is where a gateway takes requests, and not its admin port\n",
+            gateway.address
+        );
+        assert!(!done && text.starts_with(&expected) && text.contains("127.0.0.1:8081 unless set"), "{text}");
+    }
+    let answer = gateway.client().get("/status").await;
+    let message = answer.json()["error"]["message"].to_string();
+    assert!(
+        answer.status == 404 && message.contains("another port, `admin` in the configuration"),
+        "{message}"
+    );
 }

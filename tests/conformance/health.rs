@@ -339,32 +339,6 @@ async fn c_078_a_request_that_kills_engines_does_not_take_the_fleet_down() {
 }
 
 #[tokio::test]
-async fn c_099_the_share_of_a_member_that_is_not_ready_goes_to_the_others() {
-    for (down, up) in [(0, 1), (1, 0)] {
-        let stubs = [Stub::start().await, Stub::start().await];
-        let deployment = Deployment::named("chat").replica(&stubs[0].url(), 90).replica(&stubs[1].url(), 10);
-        let gateway = Gateway::start(Config::of(deployment)).await;
-        stubs[down].on_probe(|_| failure());
-        gateway.ready_replicas(1).await;
-        let mut clients = JoinSet::new();
-        for worker in 0..10 {
-            let address = gateway.address;
-            clients.spawn(async move {
-                for index in 0..100 {
-                    let body = chat("chat", &format!("{worker} {index}"));
-                    let answer = tidegate_tests::client::Client::h1(address).post(CHAT, &body).await;
-                    assert_eq!(answer.status, 200, "{:?}", answer.body);
-                }
-            });
-        }
-        while let Some(client) = clients.join_next().await {
-            client.expect("no error");
-        }
-        assert_eq!([stubs[down].count(), stubs[up].count()], [0, 1000]);
-    }
-}
-
-#[tokio::test]
 async fn c_126_a_stream_that_ends_in_an_error_is_held_against_its_replica_once() {
     let error = "{\"error\":{\"message\":\"CUDA out of memory\",\"code\":500}}";
     let ends = [

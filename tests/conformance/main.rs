@@ -46,6 +46,8 @@ mod upstream_idle;
 #[cfg(test)]
 mod upstream_tls;
 #[cfg(test)]
+mod weights;
+#[cfg(test)]
 mod why;
 
 use tidegate_tests::config::{Config, Deployment};

@@ -42,6 +42,7 @@ fn scripted(request: &Request) -> Script {
     };
     match request.json()["messages"][0]["content"].as_str() {
         Some("break") => Script::sse().event(&delta("be")).event(&delta("fore")).reset(),
+        Some("die") => Script::new().close(),
         Some("stall") => Script::new().stall(),
         Some("bad") => error(400, "invalid_request_error"),
         Some("limited") => error(429, "rate_limit_error"),
@@ -49,35 +50,78 @@ fn scripted(request: &Request) -> Script {
     }
 }
 
-#[tokio::test]
-async fn h4_failures_become_the_errors_that_the_sdk_has_for_them() {
-    let stub = Stub::with(scripted).await;
-    let gateway = Gateway::start(Config::of(Deployment::chat([&stub]))).await;
-    let Some(told) = sdk::python("errors.py", &[&gateway.base_url()]).await else { return };
+/// What an SDK makes of a failure: the class, which may differ where SDKs have none of their own for a status.
+type Failure = (&'static str, &'static str, u64, Option<&'static str>);
+
+/// Failures that the gateway tells by itself.
+const FAILURES: [Failure; 13] = [
+    ("unknown_model", "NotFoundError", 404, Some("model_not_found")),
+    ("model_is_a_number", "BadRequestError", 400, None),
+    ("messages_is_a_number", "BadRequestError", 400, None),
+    ("stream_is_text", "BadRequestError", 400, None),
+    ("no_json", "BadRequestError", 400, None),
+    ("bad_header", "BadRequestError", 400, Some("invalid_header")),
+    ("long_header", "", 431, Some("headers_too_large")),
+    ("no_such_path", "NotFoundError", 404, Some("unknown_url")),
+    ("wrong_method", "", 405, Some("method_not_allowed")),
+    ("too_large", "", 413, Some("request_too_large")),
+    ("dies", "InternalServerError", 502, Some("bad_gateway")),
+    ("no_replica", "InternalServerError", 503, None),
+    ("silent", "InternalServerError", 504, Some("gateway_timeout")),
+];
+
+/// Checks what an SDK told; `other` is its class for a status that it knows no better one for.
+fn check(told: &Value, other: &str, timeout: &str) {
     let class = |case: &str| told[case]["class"].as_str().unwrap_or("none").to_owned();
-    let is = |case: &str, wanted: &str, status: Option<u64>, code: Value| {
+    for (case, wanted, status, code) in FAILURES {
+        let wanted = if wanted.is_empty() { other } else { wanted };
+        let error = &told[case];
         assert_eq!(
-            (class(case), told[case]["status"].as_u64()),
-            (wanted.to_owned(), status),
+            (class(case).as_str(), error["status"].as_u64()),
+            (wanted, Some(status)),
             "{case}: {told}"
         );
-        assert_eq!(told[case]["code"], code, "{case}: {told}");
-    };
-    is("unknown_model", "NotFoundError", Some(404), "model_not_found".into());
-    assert!(told["unknown_model"]["message"].to_string().contains("no-such-model"), "{told}");
-    for case in ["model_is_a_number", "messages_is_a_number", "stream_is_text"] {
-        assert_eq!((class(case).as_str(), &told[case]["status"]), ("BadRequestError", &400.into()), "{told}");
+        let texts = ["type", "code", "message"].map(|field| error[field].as_str().unwrap_or_default());
+        assert!(texts.iter().all(|text| !text.is_empty()), "{case}: {error}");
+        assert!(code.is_none_or(|code| error["code"] == code), "{case}: {error}");
     }
+    assert!(told["unknown_model"]["message"].to_string().contains("no-such-model"), "{told}");
     assert_eq!(told["model_is_a_number"]["param"], "model", "{told}");
-    assert_eq!(class("no_such_path"), "NotFoundError", "{told}");
+    assert_eq!(told["bad_header"]["param"], "x-tidegate-priority", "{told}");
     assert_eq!(told["before_the_break"], "before", "what came before the break was delivered: {told}");
-    assert_eq!(
-        (class("breaks_midway").as_str(), &told["breaks_midway"]["is_api_error"]),
-        ("APIError", &true.into())
-    );
-    assert_eq!(class("too_slow"), "APITimeoutError", "{told}");
-    is("replica_says_400", "BadRequestError", Some(400), "from_the_replica".into());
-    is("replica_says_429", "RateLimitError", Some(429), "from_the_replica".into());
+    let broken = &told["breaks_midway"];
+    assert_eq!((class("breaks_midway").as_str(), &broken["is_api_error"]), ("APIError", &true.into()));
+    assert_eq!(class("too_slow"), timeout, "{told}");
+    for (case, wanted, status) in
+        [("replica_says_400", "BadRequestError", 400), ("replica_says_429", "RateLimitError", 429)]
+    {
+        let error = &told[case];
+        assert_eq!(
+            (class(case).as_str(), error["status"].as_u64()),
+            (wanted, Some(status)),
+            "{case}: {told}"
+        );
+        assert_eq!(error["code"], "from_the_replica", "{told}");
+    }
+}
+
+#[tokio::test]
+async fn h4_c_062_failures_become_the_errors_that_both_sdks_have_for_them() {
+    let stub = Stub::with(scripted).await;
+    let down = Stub::start().await;
+    down.kill().await;
+    let down = Deployment::named("down").replica(&down.url(), 1).set("queue.headroom", "100ms");
+    let config = Config::of(Deployment::chat([&stub])).and(down);
+    let config = config.set("limits.body", "1MiB").set("limits.first_byte", "2s");
+    let gateway = Gateway::launch(config).await;
+    gateway.ready_replicas(1).await;
+    let url = gateway.base_url();
+    if let Some(told) = sdk::python("errors.py", &[&url]).await {
+        check(&told, "APIStatusError", "APITimeoutError");
+    }
+    if let Some(told) = sdk::node("errors.mjs", &[&url]).await {
+        check(&told, "APIError", "APIConnectionTimeoutError");
+    }
     gateway.assert_idle().await;
     gateway.leaves_nothing().await;
 }

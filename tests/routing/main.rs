@@ -8,6 +8,8 @@ mod detours;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod gateways;
+#[cfg(test)]
 mod homes;
 #[cfg(test)]
 mod identity;

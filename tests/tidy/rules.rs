@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::tree::{assert_none, read, sources};
 
 /// Documents that name rules, beside the sources.
-const DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+const DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/providers.md"];
 
 /// The families of rules.
 const FAMILIES: &str = "ABCEGHMQR";

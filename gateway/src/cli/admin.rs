@@ -1,5 +1,8 @@
 //! How commands ask a running gateway on its admin port: one request, bounded in time and size.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
 use bytes::Bytes;
 use clap::Args;
 use http::{Request, Response};
@@ -7,23 +10,45 @@ use http_body_util::Full;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use tidegate_shared::names::header;
 use tidegate_shared::time::Duration;
 
-use crate::config::BaseUrl;
+use crate::config::{BaseUrl, Config};
 use crate::once::{NoAnswer, Place, ask};
 use crate::upstream::dial::Site;
 
 use super::style::clean;
+use super::{CliError, USUAL_FILE, check};
 
 /// Which gateway a command asks.
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
-    /// Where the gateway's admin port is.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8081", value_parser = admin_url)]
-    pub(super) admin: BaseUrl,
+    /// Where the gateway's admin port is; unless given, where the configuration says.
+    #[arg(long, value_name = "URL", value_parser = admin_url)]
+    admin: Option<BaseUrl>,
+    /// The gateway's configuration file [default: tidegate.toml, where there is one].
+    #[arg(short, long, value_name = "PATH", conflicts_with = "admin")]
+    config: Option<PathBuf>,
     /// Print the JSON that the gateway gave.
     #[arg(long)]
     pub(super) json: bool,
+}
+
+impl AdminArgs {
+    /// Where the admin port is: as given, else by the configuration, else the usual place.
+    pub(super) fn url(&self) -> Result<BaseUrl, CliError> {
+        if let Some(url) = &self.admin {
+            return Ok(url.clone());
+        }
+        let usual = Path::new(USUAL_FILE);
+        let path = self.config.as_deref().or_else(|| usual.exists().then_some(usual));
+        let address = path.map_or(Ok(Config::USUAL_ADMIN), check::admin_of)?;
+        if address.port() == 0 {
+            let file = path.unwrap_or(usual).display().to_string();
+            return Err(AdminError::AnyPort { file: clean(&file), address }.into());
+        }
+        Ok(admin_url(&address.to_string()).map_err(|rule| AdminError::Answer(format!("{address} {rule}")))?)
+    }
 }
 
 pub(super) fn admin_url(text: &str) -> Result<BaseUrl, &'static str> {
@@ -36,11 +61,24 @@ pub(super) fn admin_url(text: &str) -> Result<BaseUrl, &'static str> {
 #[derive(Debug, Error)]
 pub(super) enum AdminError {
     #[error(
-        "no gateway answers at {url}: {why}\nIs `tidegate serve` running? Give its admin port with --admin URL."
+        "no gateway answers at {url}: {why}\nIs `tidegate serve` running? Give its configuration with --config PATH, or \
+         its admin port with --admin URL."
     )]
     Unreachable { url: BaseUrl, why: String },
     #[error("{url} is not the admin port of a gateway: {why}")]
     Foreign { url: BaseUrl, why: String },
+    /// Requests are served there, and nothing of what was asked.
+    #[error(
+        "{url} is where a gateway takes requests, and not its admin port\nThat one is `admin` in its configuration, {} \
+         unless set: give the file with --config PATH, or the port with --admin URL.",
+        Config::USUAL_ADMIN
+    )]
+    RequestPort { url: BaseUrl },
+    #[error(
+        "`admin` in {file} is {address}, so the gateway chose a port\nIts first line of log names it: give it with \
+         --admin URL."
+    )]
+    AnyPort { file: String, address: SocketAddr },
     /// The gateway says what is wrong with what was asked.
     #[error("{0}")]
     Answer(String),
@@ -83,6 +121,10 @@ pub(super) fn granted(url: &BaseUrl, asked: &str, answer: Response<Bytes>) -> Re
     }
     if answer.status().is_success() {
         return Ok(answer.into_body());
+    }
+    // Only what serves requests gives them ids.
+    if answer.headers().contains_key(header::REQUEST_ID) {
+        return Err(AdminError::RequestPort { url: url.clone() });
     }
     Err(match serde_json::from_slice::<Told>(answer.body()) {
         Ok(told) => AdminError::Answer(clean(&told.error.message)),

@@ -6,6 +6,7 @@
 //! machine is a warning only: the file is good, and may be meant for another machine.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use tidegate_scaler_core::config::Mode;
@@ -46,13 +47,22 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
 /// Reads the file for a command that needs it whole; its faults are printed to standard error.
 pub(super) fn load(path: &Path) -> Result<Config, CliError> {
     find(path)?;
-    Config::load(path).map_err(|error| {
-        let stderr = io::stderr();
-        let style = Style::of(&stderr);
-        // Nothing is left to tell it to if standard error is closed.
-        let _ = stderr.lock().write_all(faults(&error, style).as_bytes());
-        CliError::Faults(error.summary())
-    })
+    Config::load(path).map_err(told)
+}
+
+/// Where the admin port is by the file, for a command that asks a running gateway; faults as for [`load`].
+pub(super) fn admin_of(path: &Path) -> Result<SocketAddr, CliError> {
+    find(path)?;
+    Config::admin_of(path).map_err(told)
+}
+
+/// Prints the faults.
+fn told(error: ConfigError) -> CliError {
+    let stderr = io::stderr();
+    let style = Style::of(&stderr);
+    // Nothing is left to tell it to if standard error is closed.
+    let _ = stderr.lock().write_all(faults(&error, style).as_bytes());
+    CliError::Faults(error.summary())
 }
 
 /// Prints the example, which holds every setting and changes none.

@@ -70,11 +70,14 @@ enum Command {
     Engine(EngineArgs),
 }
 
+/// The configuration that is taken where none is named.
+const USUAL_FILE: &str = "tidegate.toml";
+
 /// Which configuration a command works with.
 #[derive(Debug, Args)]
 struct ConfigArgs {
     /// The configuration file.
-    #[arg(short, long, value_name = "PATH", default_value = "tidegate.toml")]
+    #[arg(short, long, value_name = "PATH", default_value = USUAL_FILE)]
     config: PathBuf,
 }
 

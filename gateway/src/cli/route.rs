@@ -78,7 +78,7 @@ pub(super) enum RouteError {
 
 /// Asks and shows.
 pub(super) fn run(args: &RouteArgs) -> Result<(), CliError> {
-    let url = &args.gateway.admin;
+    let url = &args.gateway.url()?;
     let answer = ask(url, args)?;
     let stdout = io::stdout();
     let style = Style::of(&stdout);

@@ -14,7 +14,7 @@ use crate::admin::status::Status;
 use crate::config::BaseUrl;
 
 use super::CliError;
-use super::admin::{AdminArgs, AdminError, exchange, parse, verbatim};
+use super::admin::{AdminArgs, AdminError, exchange, granted, parse, verbatim};
 use super::render::render;
 use super::style::Style;
 
@@ -30,7 +30,7 @@ pub(super) struct StatusArgs {
 
 /// Asks and shows.
 pub(super) fn run(args: &StatusArgs) -> Result<(), CliError> {
-    let url = &args.gateway.admin;
+    let url = &args.gateway.url()?;
     let answer = ask(url)?;
     let stdout = io::stdout();
     let text = if args.gateway.json {
@@ -47,11 +47,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), CliError> {
 fn ask(url: &BaseUrl) -> Result<Bytes, AdminError> {
     let request = Request::get("/status").body(Full::default());
     let request = request.map_err(|error| AdminError::foreign(url, error))?;
-    let answer = exchange(url, request, PATIENCE)?;
-    if !answer.status().is_success() {
-        return Err(AdminError::foreign(url, format!("GET /status gave {}", answer.status())));
-    }
-    Ok(answer.into_body())
+    granted(url, "GET /status", exchange(url, request, PATIENCE)?)
 }
 
 #[cfg(test)]

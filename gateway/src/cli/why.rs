@@ -46,7 +46,7 @@ pub(super) struct WhyArgs {
 
 /// Asks and shows.
 pub(super) fn run(args: &WhyArgs) -> Result<(), CliError> {
-    let url = &args.gateway.admin;
+    let url = &args.gateway.url()?;
     let answer = ask(url, &args.model)?;
     let stdout = io::stdout();
     let text = if args.gateway.json {

@@ -166,6 +166,10 @@ pub struct StaticReplica {
 }
 
 impl Config {
+    /// Where the admin port is unless set.
+    pub const USUAL_ADMIN: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), server::ADMIN);
+
     /// The shipped example: every setting with its default, explained.
     pub const EXAMPLE: &str = include_str!("../../../docker/tidegate.toml");
 
@@ -175,22 +179,18 @@ impl Config {
     ///
     /// Every fault of the file; one if it cannot be read, is not UTF-8 text or not TOML.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let whole = |rule: String, line| {
-            let problem = Problem { path: path.display().to_string(), value: String::new(), rule, line };
-            ConfigError::new(path, String::new(), vec![problem])
-        };
-        let mut bytes = Vec::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-        let size = read.map_err(|error| whole(format!("cannot be read: {error}"), 0))?;
-        if size as u64 > LARGEST {
-            return Err(whole(format!("must not be larger than {}", value::show_size(LARGEST)), 0));
-        }
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
-            let line = good.filter(|&&byte| byte == b'\n').count() + 1;
-            whole("must be UTF-8 text, and this line holds other bytes".to_owned(), line)
-        })?;
-        Self::parse(&text, path)
+        Self::parse(&text_of(path)?, path)
+    }
+
+    /// Where the admin port is by the file at `path`. Looks at nothing else of it: a fault elsewhere is none of those who
+    /// only ask a running gateway.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Config::load`], where that setting or the whole file is at fault.
+    pub fn admin_of(path: &Path) -> Result<SocketAddr, ConfigError> {
+        let text = text_of(path)?;
+        whole(&text, path, |mut root| Some(server::admin(&mut root)))
     }
 
     /// Checks `text`, which came from `path`: it names the file in errors, and relative paths start at its folder.
@@ -201,18 +201,47 @@ impl Config {
     ///
     /// Every fault of the text; one if it is not TOML.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let failed = |problems| ConfigError::new(path, text.to_owned(), problems);
-        let faults = reader::Faults::new(text);
-        let root = DeTable::parse(text).map_err(|error| {
-            let line = error.span().map_or(0, |span| faults.line(span.start));
-            let rule = format!("not TOML: {}", error.message());
-            failed(vec![Problem { path: path.display().to_string(), value: String::new(), rule, line }])
-        })?;
-        let config = server::read(reader::Table::root(&faults, root.get_ref()), &base_of(path));
-        match (config, faults.into_problems()) {
-            (Some(config), problems) if problems.is_empty() => Ok(config),
-            (_, problems) => Err(failed(problems)),
-        }
+        whole(text, path, |root| server::read(root, &base_of(path)))
+    }
+}
+
+/// The text of the file at `path`.
+fn text_of(path: &Path) -> Result<String, ConfigError> {
+    let whole = |rule: String, line| {
+        let problem = Problem { path: path.display().to_string(), value: String::new(), rule, line };
+        ConfigError::new(path, String::new(), vec![problem])
+    };
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    let size = read.map_err(|error| whole(format!("cannot be read: {error}"), 0))?;
+    if size as u64 > LARGEST {
+        return Err(whole(format!("must not be larger than {}", value::show_size(LARGEST)), 0));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = good.filter(|&&byte| byte == b'\n').count() + 1;
+        whole("must be UTF-8 text, and this line holds other bytes".to_owned(), line)
+    })?;
+    Ok(text)
+}
+
+/// What `read` makes of the table of the whole `text`.
+fn whole<T>(
+    text: &str,
+    path: &Path,
+    read: impl FnOnce(reader::Table<'_, '_>) -> Option<T>,
+) -> Result<T, ConfigError> {
+    let failed = |problems| ConfigError::new(path, text.to_owned(), problems);
+    let faults = reader::Faults::new(text);
+    let root = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(0, |span| faults.line(span.start));
+        let rule = format!("not TOML: {}", error.message());
+        failed(vec![Problem { path: path.display().to_string(), value: String::new(), rule, line }])
+    })?;
+    let made = read(reader::Table::root(&faults, root.get_ref()));
+    match (made, faults.into_problems()) {
+        (Some(made), problems) if problems.is_empty() => Ok(made),
+        (_, problems) => Err(failed(problems)),
     }
 }
 

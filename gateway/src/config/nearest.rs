@@ -1,9 +1,84 @@
-//! Finds the word that somebody most likely meant. Never guesses far: no suggestion beats a misleading one.
+//! Finds the word that somebody most likely meant: one that other systems use for it, or a slip of the keys. Never
+//! guesses far: no suggestion beats a misleading one.
+
+/// What other systems call a setting, and what it is called here: a key of the same table, or one of a table in it.
+const ELSEWHERE: [(&[&str], &[&str]); 19] = [
+    (&["max_replicas", "max_instances", "max_scale", "maximum"], &["max"]),
+    (&["min_replicas", "min_instances", "min_scale", "minimum"], &["min"]),
+    (&["replicas", "replica_count", "num_replicas", "instances"], &["min", "max", "replica"]),
+    (
+        &["timeout", "request_timeout", "read_timeout", "proxy_read_timeout"],
+        &[
+            "first_byte",
+            "between_bytes",
+            "limits.first_byte",
+            "queue.headroom",
+            "queue.cold_start",
+            "start_limit",
+        ],
+    ),
+    (
+        &["timeout", "max_wait", "wait", "wait_timeout", "queue_timeout", "max_queue_time"],
+        &["headroom", "cold_start", "queue.headroom", "queue.cold_start"],
+    ),
+    (&["start_timeout", "startup_timeout", "load_timeout"], &["start_limit", "process.start_limit"]),
+    (
+        &["cooldown", "cooldown_period", "scale_down_delay", "stabilization_window", "idle_timeout"],
+        &["window", "idle"],
+    ),
+    (&["drain_timeout", "grace_period", "termination_grace_period"], &["drain_limit", "limits.shutdown"]),
+    (&["concurrency", "max_concurrency", "max_num_seqs"], &["target_concurrency", "concurrency_limit"]),
+    (&["queue_size", "max_queue", "max_queue_size", "queue_length"], &["requests", "queue.requests"]),
+    (&["url", "urls", "endpoints", "backends", "upstreams", "servers"], &["replica"]),
+    (&["cmd", "args", "entrypoint"], &["command", "process.command"]),
+    (&["image", "gpu", "gpus"], &["docker.image", "docker.gpus"]),
+    (&["environment", "envs"], &["env"]),
+    (&["bind", "host", "port", "address"], &["listen"]),
+    (&["models", "model_list"], &["deployment"]),
+    (&["max_body_size", "client_max_body_size", "body_limit"], &["body", "limits.body"]),
+    (&["log_level", "access_log"], &["log.level", "log.access"]),
+    (&["weight"], &["capacity"]),
+];
+/// Words that are offered at most.
+const OFFERED: usize = 3;
+
+/// The keys of `candidates`, or of tables among them, that `word` most likely stands for, best first; none where it is
+/// nothing that is known.
+pub(super) fn meant(word: &str, candidates: &[&str]) -> Vec<String> {
+    let word = spelled(word);
+    let there = |key: &&&str| candidates.contains(&key.split('.').next().unwrap_or(key));
+    let known = ELSEWHERE.iter().filter(|(words, _)| words.contains(&&*word)).flat_map(|(_, keys)| *keys);
+    let mut keys: Vec<String> = Vec::new();
+    for key in known.filter(there).map(|key| (*key).to_owned()) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys.truncate(OFFERED);
+    match keys.is_empty() {
+        true => nearest(&word, candidates).map(str::to_owned).into_iter().collect(),
+        false => keys,
+    }
+}
+
+/// As settings are spelled here: `maxReplicas` and `max-replicas` are `max_replicas`.
+fn spelled(word: &str) -> String {
+    let mut text = String::new();
+    let mut small = false;
+    for letter in word.chars().take(LONGEST) {
+        if letter.is_uppercase() && small {
+            text.push('_');
+        }
+        small = letter.is_lowercase() || letter.is_ascii_digit();
+        text.extend(if letter == '-' { '_' } else { letter }.to_lowercase());
+    }
+    text
+}
 
 /// The candidate nearest to `word`, if it is near enough to be a slip of the keys: at most one edit for each three
 /// characters of `word`, and at least one is always forgiven. Among equals the first wins.
-pub(super) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    let word: Vec<char> = word.to_lowercase().replace('-', "_").chars().take(LONGEST).collect();
+fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+    let word: Vec<char> = word.chars().take(LONGEST).collect();
     let allowed = (word.len() / 3).max(1);
     let distances = candidates.iter().map(|&c| (edits(&word, &c.chars().collect::<Vec<_>>()), c));
     distances.filter(|&(d, _)| d <= allowed).min_by_key(|&(d, _)| d).map(|(_, c)| c)
@@ -51,7 +126,45 @@ mod tests {
             ("", None),
             ("temperature", None),
         ] {
-            assert_eq!(nearest(word, &keys), meant, "{word}");
+            assert_eq!(super::meant(word, &keys), meant.into_iter().collect::<Vec<_>>(), "{word}");
+        }
+    }
+
+    #[test]
+    fn words_of_other_systems_are_known_where_they_make_sense() {
+        let deployment =
+            ["name", "min", "max", "window", "queue", "target_concurrency", "process", "replica"];
+        for (word, meant) in [
+            ("max_replicas", &["max"][..]),
+            ("maxReplicas", &["max"]),
+            ("min-replicas", &["min"]),
+            ("replicas", &["min", "max", "replica"]),
+            ("timeout", &["queue.headroom", "queue.cold_start"]),
+            ("max_wait", &["queue.headroom", "queue.cold_start"]),
+            ("cooldown", &["window"]),
+            ("concurrency", &["target_concurrency"]),
+            ("urls", &["replica"]),
+            ("cmd", &["process.command"]),
+            ("port", &[]),
+        ] {
+            assert_eq!(super::meant(word, &deployment), meant, "{word}");
+        }
+        assert_eq!(
+            super::meant("timeout", &["body", "first_byte", "between_bytes"]),
+            ["first_byte", "between_bytes"]
+        );
+        assert_eq!(super::meant("timeout", &["listen", "limits"]), ["limits.first_byte"]);
+        assert_eq!(super::meant("max_wait", &["headroom", "cold_start"]), ["headroom", "cold_start"]);
+    }
+
+    #[test]
+    fn what_is_offered_is_a_setting() {
+        for key in ELSEWHERE.iter().flat_map(|(_, keys)| *keys) {
+            let last = key.rsplit('.').next().unwrap_or(key);
+            let written = [format!("{last} = "), format!(".{last}]")];
+            let table = format!("[[{last}]]");
+            let example = crate::config::Config::EXAMPLE;
+            assert!(written.iter().chain([&table]).any(|text| example.contains(text)), "{key}");
         }
     }
 

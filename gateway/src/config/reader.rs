@@ -10,7 +10,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use tidegate_shared::problem::Problem;
 
-use super::nearest::nearest;
+use super::nearest::meant;
 use super::value::Parsed;
 
 /// Longest piece of a value that a fault repeats, in characters.
@@ -172,7 +172,7 @@ impl<'f, 'i> Table<'f, 'i> {
         let path = join(&self.place.path, key);
         let place = self.faults.place(path.clone(), found);
         let Some(array) = found.get_ref().as_array() else {
-            self.faults.add(&place.without_value(), "must be a list in brackets");
+            self.faults.add(&place.without_value(), "must be a list in brackets, such as [\"one\", \"two\"]");
             return None;
         };
         let elements = array.iter().enumerate();
@@ -255,9 +255,12 @@ impl<'f, 'i> Table<'f, 'i> {
         for name in unknown.filter(|name| !self.asked.contains(&name.get_ref().as_ref())) {
             let path = join(&self.place.path, &quoted(name.get_ref()));
             let place = self.faults.place(path, name).without_value();
-            let rule = match nearest(name.get_ref(), &self.asked) {
-                Some(meant) => format!("is not a setting; did you mean {meant}?"),
-                None => format!("is not a setting; there are {}", self.asked.join(", ")),
+            let rule = match meant(name.get_ref(), &self.asked).as_slice() {
+                [] => format!("is not a setting; there are {}", self.asked.join(", ")),
+                [one] => format!("is not a setting; did you mean {one}?"),
+                [others @ .., last] => {
+                    format!("is not a setting; did you mean {} or {last}?", others.join(", "))
+                }
             };
             self.faults.add(&place, rule);
         }
@@ -295,6 +298,11 @@ impl<'f, 'i> Table<'f, 'i> {
     fn inner(&self, path: String, line: usize, found: &'f Spanned<DeValue<'i>>) -> Option<Table<'f, 'i>> {
         let place = Place { path, value: String::new(), line };
         let DeValue::Table(entries) = found.get_ref() else {
+            // A number is no secret; a text may be.
+            let written = self.faults.place(place.path.clone(), found);
+            let number =
+                matches!(found.get_ref(), DeValue::Integer(_) | DeValue::Float(_) | DeValue::Boolean(_));
+            let place = if number { written } else { place };
             self.faults.add(&place, format!("must be a table, under [{}] or in braces", dotted(&place.path)));
             return None;
         };

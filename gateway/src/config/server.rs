@@ -102,6 +102,10 @@ const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const TEBI: u64 = 1 << 40;
+/// The ports unless set.
+const LISTEN: u16 = 8080;
+/// The admin port unless set.
+pub(super) const ADMIN: u16 = 8081;
 /// Most replicas over all deployments that can be asked for.
 const MOST_REPLICAS: u32 = 100_000;
 
@@ -159,12 +163,23 @@ impl Names<'_, '_> {
     }
 }
 
+/// A port of this machine alone.
+fn usual(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Where the admin port is.
+pub(super) fn admin(root: &mut Table<'_, '_>) -> SocketAddr {
+    root.or("admin", usual(ADMIN), value::address)
+}
+
 fn addresses(root: &mut Table<'_, '_>) -> (SocketAddr, SocketAddr) {
     let listen = root.read("listen", value::address);
     let admin = root.read("admin", value::address);
-    let usual = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let pair =
-        (listen.as_ref().map_or(usual(8080), |f| f.value), admin.as_ref().map_or(usual(8081), |f| f.value));
+    let pair = (
+        listen.as_ref().map_or(usual(LISTEN), |found| found.value),
+        admin.as_ref().map_or(usual(ADMIN), |found| found.value),
+    );
     if let Some(admin) = &admin
         && !admin.value.ip().is_loopback()
     {

@@ -57,7 +57,7 @@ url = "http://10.0.0.2:9101"
     let expected = r#"10 faults in /etc/tidegate/tidegate.toml
   line 1: listen = "127.0.0.1:8081": must have another port than admin, which is 127.0.0.1:8081
   line 2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
-  line 4: limits.body = "64 megabytes": must be a size from 1 to 1TiB, such as "64MiB" or a whole number of bytes
+  line 4: limits.body = "64 megabytes": must be a size from 1 to 1TiB: a whole number of bytes, or in quotes with KiB, MiB, GiB, TiB, MB, GB or TB, such as "64MiB"
   line 5: limits.conect: is not a setting; did you mean connect?
   line 8: deployment[0].name = "chat model": must be 1 to 128 characters in quotes, each a letter, a digit or one of . _ : / -
   line 9: deployment[0].max = 99: must be a whole number from 0 to 32
@@ -219,13 +219,17 @@ fn wrong_shapes_are_told_apart() {
     for (text, fault) in [
         (
             "limits = 1\ndeployment = [{ name = \"m\", replica = [{ url = \"http://h\" }] }]",
-            "line 1: limits: must be a table, under [limits] or in braces",
+            "line 1: limits = 1: must be a table, under [limits] or in braces",
         ),
         (
             "[deployment]\nname = \"m\"",
             "line 1: deployment: must be a list of tables, each under [[deployment]]",
         ),
-        ("deployment = [1]", "line 1: deployment[0]: must be a table, under [deployment] or in braces"),
+        (
+            "limits = \"secret\"\ndeployment = [{ name = \"m\", replica = [{ url = \"http://h\" }] }]",
+            "line 1: limits: must be a table, under [limits] or in braces",
+        ),
+        ("deployment = [1]", "line 1: deployment[0] = 1: must be a table, under [deployment] or in braces"),
     ] {
         assert_eq!(faults(text), [fault]);
     }

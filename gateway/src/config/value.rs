@@ -171,7 +171,10 @@ pub(super) fn size(bounds: RangeInclusive<u64>) -> impl Fn(&DeValue<'_>) -> Pars
         let bytes = value.as_str().map_or_else(|| whole(value), bytes_of);
         bytes.filter(|bytes| bounds.contains(bytes)).ok_or_else(|| {
             let (low, high) = (show_size(*bounds.start()), show_size(*bounds.end()));
-            format!("must be a size from {low} to {high}, such as \"64MiB\" or a whole number of bytes")
+            format!(
+                "must be a size from {low} to {high}: a whole number of bytes, or in quotes with KiB, MiB, GiB, TiB, MB, GB \
+                 or TB, such as \"64MiB\""
+            )
         })
     }
 }
@@ -233,7 +236,8 @@ mod tests {
         {
             assert!(parsed(source, any()).is_err(), "{source}");
         }
-        let rule = "must be a size from 1 to 1TiB, such as \"64MiB\" or a whole number of bytes";
+        let rule = "must be a size from 1 to 1TiB: a whole number of bytes, or in quotes with KiB, MiB, GiB, TiB, MB, GB or TB, \
+                    such as \"64MiB\"";
         assert_eq!(parsed("0", size(1..=1 << 40)), Err(rule.to_owned()));
     }
 

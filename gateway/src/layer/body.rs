@@ -78,23 +78,23 @@ impl Body for RequestBody {
 
 /// An answer to a client.
 #[derive(Debug)]
-pub struct Response {
+pub struct Response<B = ResponseBody> {
     /// Its status.
     pub status: StatusCode,
     /// Its fields.
     pub fields: Fields,
     /// Its body.
-    pub body: ResponseBody,
+    pub body: B,
 }
 
-impl Response {
+impl<B> Response<B> {
     /// One without a field yet.
-    pub fn new(status: StatusCode, body: ResponseBody) -> Self {
+    pub fn new(status: StatusCode, body: B) -> Self {
         Self { status, fields: Fields::default(), body }
     }
 
     /// As the HTTP/2 side has it.
-    pub fn into_http2(self) -> http::Response<ResponseBody> {
+    pub fn into_http2(self) -> http::Response<B> {
         let mut response = http::Response::new(self.body);
         *response.status_mut() = self.status;
         *response.headers_mut() = self.fields.to_map();

@@ -320,7 +320,7 @@ fn name_replica(fields: &mut Fields, held: &Held) {
 }
 
 /// Whether an answer is an event stream that can be read here.
-pub(super) fn is_event_stream(response: &Response) -> bool {
+pub(super) fn is_event_stream<B>(response: &Response<B>) -> bool {
     response.status == StatusCode::OK && kind(&response.fields) == Kind::Events
 }
 

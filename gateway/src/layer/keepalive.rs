@@ -74,7 +74,7 @@ pub async fn keep(
 ) -> Response {
     // A task of its own: a client that takes no byte would else keep its request from going on, with a place in hand.
     let mut pending = Pending(tokio::task::spawn_local(answer));
-    match tokio::time::timeout(every, &mut pending).await {
+    match tokio::time::timeout(every, &mut pending).await.map(|answer| answer.unwrap_or_else(respond::bug)) {
         Ok(response) if is_event_stream(&response) => {
             let Response { status, mut fields, body } = response;
             // Comments are not counted in it.
@@ -94,41 +94,54 @@ pub async fn keep(
 
 /// An answer in the making. Dropped, its request has left.
 #[derive(Debug)]
-struct Pending(JoinHandle<Response>);
+struct Pending<B>(JoinHandle<Response<B>>);
 
-impl Future for Pending {
-    type Output = Response;
+impl<B> Future for Pending<B> {
+    /// `None` after a panic.
+    type Output = Option<Response<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(|ended| {
-            ended.unwrap_or_else(|_| {
+            if ended.is_err() {
                 meter::panicked();
-                respond::bug()
-            })
+            }
+            ended.ok()
         })
     }
 }
 
-impl Drop for Pending {
+impl<B> Drop for Pending<B> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-enum State {
+enum State<B> {
     /// There is no answer yet.
-    Waiting(Pending),
+    Waiting(Pending<B>),
     /// It is a stream, on its way.
-    Stream(Box<ResponseBody>, SseScan),
+    Stream(Box<B>, SseScan),
     /// It is something else, to be told as one event.
-    Whole(Box<ResponseBody>, BytesMut),
+    Whole(Box<B>, BytesMut),
     /// All was said.
     Over,
 }
 
+/// A body that can get comments: a replica's, or one of the gateway's own.
+pub trait Inner: Body<Data = Bytes, Error = Cut> + From<Bytes> + Unpin {
+    /// Its client takes it too slowly. Whether this is new.
+    fn give_up(&mut self) -> bool;
+}
+
+impl Inner for ResponseBody {
+    fn give_up(&mut self) -> bool {
+        Self::give_up(self)
+    }
+}
+
 /// See the module.
-pub struct Kept {
-    state: State,
+pub struct Kept<B = ResponseBody> {
+    state: State<B>,
     every: Duration,
     clock: Clock,
     timer: Pin<Box<Sleep>>,
@@ -136,14 +149,14 @@ pub struct Kept {
     due: bool,
 }
 
-impl fmt::Debug for Kept {
+impl<B> fmt::Debug for Kept<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept").field("every", &self.every).finish_non_exhaustive()
     }
 }
 
-impl Kept {
-    fn new(state: State, every: Duration, clock: Clock) -> Self {
+impl<B: Inner> Kept<B> {
+    fn new(state: State<B>, every: Duration, clock: Clock) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(clock.timer(clock.now() + every)));
         Self { state, every, clock, timer, due: false }
     }
@@ -187,7 +200,7 @@ impl Kept {
     }
 }
 
-impl Body for Kept {
+impl<B: Inner> Body for Kept<B> {
     type Data = Bytes;
     type Error = Cut;
 
@@ -196,7 +209,8 @@ impl Body for Kept {
         loop {
             match &mut this.state {
                 State::Waiting(pending) => match Pin::new(pending).poll(cx) {
-                    Poll::Ready(response) => this.state = begun(response),
+                    Poll::Ready(Some(response)) => this.state = begun(response),
+                    Poll::Ready(None) => return this.last(ApiError::internal().event()),
                     Poll::Pending => return this.silent(cx),
                 },
                 State::Stream(body, scan) => match Pin::new(&mut **body).poll_frame(cx) {
@@ -243,7 +257,7 @@ impl Body for Kept {
 }
 
 /// What an answer that comes behind comments is to be.
-fn begun(response: Response) -> State {
+fn begun<B: Inner>(response: Response<B>) -> State<B> {
     let (is_stream, compressed) = (is_event_stream(&response), respond::is_encoded(&response.fields));
     let body = Box::new(response.body);
     match (is_stream, compressed) {
@@ -251,7 +265,7 @@ fn begun(response: Response) -> State {
         (false, false) => State::Whole(body, BytesMut::new()),
         (false, true) => {
             let error = no_stream().body();
-            State::Whole(Box::new(ResponseBody::from(error)), BytesMut::new())
+            State::Whole(Box::new(B::from(error)), BytesMut::new())
         }
     }
 }
@@ -274,59 +288,4 @@ fn as_event(text: &[u8]) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn c_083_seconds_are_checked_and_only_streams_are_asked() {
-        let asked = |value: &'static str, stream| {
-            let mut fields = Fields::default();
-            fields.set(NAME, value);
-            fields.set(Name::AcceptEncoding, "gzip");
-            let seconds = asked(&mut fields, stream).map(|every| every.map(|every| every.as_secs()));
-            assert!(!fields.has(NAME), "it ends here");
-            (seconds, fields.has(Name::AcceptEncoding))
-        };
-        assert_eq!(asked("1", true), (Ok(Some(1)), false));
-        assert_eq!(asked(" 300 ", true), (Ok(Some(300)), false));
-        assert_eq!(asked("15", false), (Ok(None), true));
-        for bad in ["0", "301", "-1", "1.5", "15s", ""] {
-            let (error, _) = asked(bad, true);
-            let error = error.expect_err(bad).error.message;
-            assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
-        }
-        assert_eq!(super::asked(&mut Fields::default(), true), Ok(None));
-        let mut twice = Fields::default();
-        for seconds in ["15", "20"] {
-            twice.add(NAME.as_str().as_bytes(), seconds.as_bytes());
-        }
-        let error = super::asked(&mut twice.clone(), true).expect_err("twice");
-        assert_eq!((error.status, error.error.param), (400, Some(NAME.as_str())));
-        assert!(error.error.message.contains("`20`"), "{error:?}");
-        assert_eq!(super::asked(&mut twice, false), Ok(None), "nobody is asked");
-        assert!(twice.is_empty());
-    }
-
-    #[tokio::test]
-    async fn c_083_a_stream_that_may_get_comments_tells_no_length() {
-        let event = Bytes::from_static(b"data: x\n\n");
-        let mut answer = respond::events(ResponseBody::from(event), &"id".into());
-        answer.fields.set(Name::ContentLength, "9");
-        let (every, clock, id) = (Duration::from_secs(300), Clock::start(), "id".into());
-        let kept = keep(async { answer }, every, clock, id);
-        let kept = tokio::task::LocalSet::new().run_until(kept).await;
-        assert!(matches!(kept.body, ResponseBody::Kept(_)));
-        assert!(!kept.fields.has(Name::ContentLength), "over HTTP/2 it would be believed");
-    }
-
-    #[test]
-    fn c_083_any_text_is_one_event_that_says_the_same() {
-        let text = "{\n  \"error\": {\"message\": \"no\"}\r\n}\n";
-        let event = as_event(text.as_bytes());
-        assert_eq!(&event[..], b"data: {\ndata:   \"error\": {\"message\": \"no\"}\ndata: }\n\n");
-        let mut scan = SseScan::new();
-        scan.push(&event);
-        assert!(scan.at_boundary());
-        assert_eq!(scan.events(), 1);
-    }
-}
+mod tests;

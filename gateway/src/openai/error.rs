@@ -102,7 +102,14 @@ impl ApiError {
     /// 404: there is nothing at `path`.
     pub fn unknown_path(method: &str, path: &str) -> Self {
         let (method, path) = (shorten(method), shorten(path));
-        Self::new(404, INVALID_REQUEST, "unknown_url", format!("unknown URL: {method} {path}"))
+        let operators = ["/", "/status", "/metrics"].contains(&path)
+            || ["/route", "/deployments/"].iter().any(|page| path.starts_with(page));
+        let hint = if operators {
+            "; the operator's pages are on another port, `admin` in the configuration"
+        } else {
+            ""
+        };
+        Self::new(404, INVALID_REQUEST, "unknown_url", format!("unknown URL: {method} {path}{hint}"))
     }
 
     /// 405: `path` exists, but only with the methods in `allowed` (as in the `Allow` header).

@@ -35,23 +35,26 @@ impl Clock {
     }
 }
 
-/// A timer for a limit that moves on again and again and is rarely reached. It is set to the latest moment at which that
-/// could be and looks again then, so that to move the limit costs no timer operation. No memory before its first use.
+/// A timer for a limit that moves on again and again and is rarely reached. It is set to a moment before that and looks
+/// again then, so that to move the limit on costs no timer operation. No memory before its first use.
 #[derive(Debug, Default)]
-pub struct Alarm(Option<Pin<Box<Sleep>>>);
+pub struct Alarm(Option<(Instant, Pin<Box<Sleep>>)>);
 
 impl Alarm {
     /// Whether the moment `by` has passed; else the task is woken when it has, or earlier.
     pub fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(clock.timer(by))));
-        if clock.timer(by) < timer.deadline() {
+        let (rings, timer) = self.0.get_or_insert_with(|| (by, Box::pin(sleep_until(clock.timer(by)))));
+        // It may be left from a limit that was further away.
+        if *rings > by {
             timer.as_mut().reset(clock.timer(by));
+            *rings = by;
         }
         while timer.as_mut().poll(cx).is_ready() {
             if by <= clock.now() {
                 return true;
             }
             timer.as_mut().reset(clock.timer(by));
+            *rings = by;
         }
         false
     }

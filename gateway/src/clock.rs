@@ -3,9 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::Context;
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_shared::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_scaler::store::Epoch;
+use tidegate_shared::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep_until};
 
 /// Ten years, in microseconds.
@@ -31,7 +33,20 @@ impl Clock {
 
     /// When `at` is, for a timer of tokio's. What is farther away than ten years is that far.
     pub fn timer(&self, at: Instant) -> tokio::time::Instant {
-        self.origin + std::time::Duration::from_micros(at.as_micros().saturating_sub(1).min(FAR))
+        self.origin + Duration::from_micros(at.as_micros().saturating_sub(1).min(FAR))
+    }
+
+    /// When this clock started, told so that a later run understands it.
+    pub fn epoch(&self) -> Epoch {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let run = self.now().since(Instant::ZERO);
+        let monotonic = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+        let wall = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Epoch {
+            boot: boot.trim().to_owned(),
+            monotonic: monotonic.saturating_sub(run),
+            wall: wall.saturating_sub(run),
+        }
     }
 }
 

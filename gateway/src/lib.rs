@@ -21,5 +21,7 @@ pub mod probe;
 mod provide;
 pub mod quickstart;
 pub mod server;
+mod signals;
+pub mod sizing;
 pub mod telemetry;
 pub mod upstream;

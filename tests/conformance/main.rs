@@ -6,6 +6,10 @@
 #[cfg(test)]
 mod admin;
 #[cfg(test)]
+mod blocked;
+#[cfg(test)]
+mod drained;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod explain;
@@ -21,6 +25,8 @@ mod http;
 mod keepalive;
 #[cfg(test)]
 mod leaving;
+#[cfg(test)]
+mod manage;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]

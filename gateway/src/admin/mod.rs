@@ -1,13 +1,16 @@
 //! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`, and why a
-//! deployment is as it is. Gathers what others know; decides and changes nothing. Never waits for a queue of requests
-//! (C-046): it runs on the control thread.
+//! deployment is as it is. Gathers what others know, and hands on what an operator changes; decides nothing. Never waits
+//! for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
+pub mod drain;
 mod explain;
+pub mod manage;
 mod page;
 mod reason;
 pub mod route;
 pub mod status;
+pub mod tuned;
 pub mod why;
 
 use std::convert::Infallible;
@@ -23,20 +26,24 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidegate_scaler::control::ControlStatus;
-use tidegate_scaler_core::config::Sizing;
+use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
+use tidegate_scaler::house::House;
+use tidegate_scaler::store::Store;
+use tidegate_shared::demand::Observation;
 use tidegate_shared::id::replica_name;
-use tidegate_shared::replica::Phase;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use crate::openai::ApiError;
-use crate::pool::Pool;
+use crate::pool::{Pool, ReplicaDetail};
+use crate::provide::Records;
 use crate::server::Gateway;
+use crate::sizing::Resizer;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    ReplicaStatus, Status, UnfitStatus,
+    RecordsStatus, ReplicaStatus, Status, UnfitStatus,
 };
 
 /// How long a connection may be idle or take to send a request's head.
@@ -53,8 +60,10 @@ pub struct Watched {
     pub meter: Arc<DeploymentMeter>,
     /// What its control loop decided.
     pub control: ControlStatus,
-    /// Its settings.
-    pub sizing: Sizing,
+    /// Its size, which can be changed.
+    pub resizer: Arc<Resizer>,
+    /// Whom an operator takes out.
+    pub helm: Helm,
     /// The kind of its provider.
     pub provider: &'static str,
 }
@@ -66,20 +75,30 @@ pub type Render = metrics_exporter_prometheus::PrometheusHandle;
 pub struct Admin {
     gateway: Arc<Gateway>,
     watched: Vec<Watched>,
+    /// What survives restarts; `None` where nothing does.
+    store: Option<Store>,
+    house: House,
     render: Render,
     page: Page,
 }
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
-    pub fn new(gateway: Arc<Gateway>, watched: Vec<Watched>, render: Render) -> Arc<Self> {
-        Arc::new(Self { gateway, watched, render, page: Page::new() })
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        watched: Vec<Watched>,
+        records: &Records,
+        render: Render,
+    ) -> Arc<Self> {
+        let (store, house) = (records.store.clone(), records.house.clone());
+        Arc::new(Self { gateway, watched, store, house, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
@@ -87,50 +106,35 @@ impl Admin {
     fn deployment(&self, watched: &Watched) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
         let view = watched.control.view();
-        let replicas = seen.replicas.iter().zip(&known).map(|(facts, known)| ReplicaStatus {
-            id: replica_name(watched.pool.name(), facts.id),
-            phase: facts.phase,
-            age_s: seen.at.since(facts.since).as_secs_f64(),
-            in_flight: facts.in_flight,
-            limit: known.limit,
-            load_tokens: known.load.0,
-            capacity: facts.capacity.units(),
-            conversations: facts.conversations,
-            url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
-            engine: known
-                .endpoint
-                .as_ref()
-                .and_then(|endpoint| endpoint.engine())
-                .map(|engine| EngineStatus::new(&engine, seen.at)),
-            ejected: EjectedStatus::new(known.trust, seen.at),
-            unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
-            why: match &known.endpoint {
-                Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
-                None => view.pending.get(&facts.id).cloned(),
-            },
-        });
+        let replicas = replicas(watched, &seen, &known, &view);
         let told = |decision| DecisionStatus::new(decision, seen.at);
+        let sizing = watched.resizer.sizing();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
-            mode: watched.sizing.mode,
+            mode: sizing.mode,
             provider: watched.provider.to_owned(),
-            min: watched.sizing.min,
-            max: watched.sizing.max,
-            target: view.newest.as_ref().map_or(watched.sizing.min, |decision| decision.target),
+            min: sizing.min,
+            max: sizing.max,
+            target: view.newest.as_ref().map_or(sizing.min, |decision| decision.target),
             in_flight: seen.in_flight,
             queued: seen.queued,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
             conversations,
-            replicas: replicas.collect(),
+            replicas,
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
             money: (watched.provider != "static").then_some(MoneyStatus {
                 spent: view.spending.spent,
                 rate: view.spending.rate,
-                worst_case: watched.sizing.worst_case(),
+                worst_case: sizing.worst_case(),
                 credit: view.spending.credit,
             }),
-            trouble: view.provider_error.clone().or_else(|| view.last_failure.clone()),
+            sizing: manage::sizing(watched, None, seen.at).sizing,
+            trouble: view
+                .provider_error
+                .clone()
+                .or_else(|| watched.resizer.misfit())
+                .or_else(|| view.last_failure.clone()),
         }
     }
 
@@ -175,6 +179,11 @@ impl Admin {
             Ask::Route => {
                 ("application/json", told(explain::answer(&self.gateway, request).await, &mut status))
             }
+            Ask::Drain => ("application/json", told(drain::answer(self, request).await, &mut status)),
+            Ask::Tuned => ("application/json", told(tuned::answer(self, request).await, &mut status)),
+            Ask::Sizing | Ask::Decisions | Ask::Credit => {
+                ("application/json", told(manage::answer(self, asked, request).await, &mut status))
+            }
         };
         let mut response = Response::new(Full::new(body));
         *response.status_mut() = status;
@@ -190,6 +199,44 @@ impl Admin {
         }
         response
     }
+}
+
+/// What there is to say of each replica.
+fn replicas(
+    watched: &Watched,
+    seen: &Observation,
+    known: &[ReplicaDetail],
+    view: &ControlView,
+) -> Vec<ReplicaStatus> {
+    let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
+    let out = |facts: &ReplicaFacts| {
+        let drained = drained.get(&facts.id)?;
+        Some(drain::sentence(drained, facts.in_flight, fixed, seen.at))
+    };
+    let told = seen.replicas.iter().zip(known).map(|(facts, known)| ReplicaStatus {
+        id: replica_name(watched.pool.name(), facts.id),
+        phase: facts.phase,
+        age_s: seen.at.since(facts.since).as_secs_f64(),
+        in_flight: facts.in_flight,
+        limit: known.limit,
+        load_tokens: known.load.0,
+        capacity: facts.capacity.units(),
+        conversations: facts.conversations,
+        url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
+        engine: known
+            .endpoint
+            .as_ref()
+            .and_then(|endpoint| endpoint.engine())
+            .map(|engine| EngineStatus::new(&engine, seen.at)),
+        ejected: EjectedStatus::new(known.trust, seen.at),
+        unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
+        drained: drained.contains_key(&facts.id),
+        why: out(facts).or_else(|| match &known.endpoint {
+            Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
+            None => view.pending.get(&facts.id).cloned(),
+        }),
+    });
+    told.collect()
 }
 
 /// The answer, or the error with its status.

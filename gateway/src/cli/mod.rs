@@ -5,12 +5,14 @@
 
 mod admin;
 mod check;
+mod drain;
 mod explain;
 mod grid;
 mod programs;
 mod quickstart;
 mod render;
 mod route;
+mod scale;
 mod serve;
 mod status;
 mod style;
@@ -66,6 +68,14 @@ enum Command {
     /// Tell where a request would go now, without sending it.
     #[command(after_help = route::EXAMPLES)]
     Route(route::RouteArgs),
+    /// Change the size of a deployment while it runs, or show it.
+    #[command(after_help = scale::SCALE)]
+    Scale(scale::ScaleArgs),
+    /// Take a replica out without cutting a request, or back in.
+    #[command(after_help = drain::DRAIN)]
+    Drain(drain::DrainArgs),
+    /// Add to the credit over all deployments, or show it.
+    Credit(scale::CreditArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
     Engine(EngineArgs),
 }
@@ -117,6 +127,9 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Route(args) => route::run(&args),
+        Command::Scale(args) => scale::run(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Credit(args) => scale::credit(&args),
         Command::Engine(args) => serve::engine(args),
     };
     match done {

@@ -120,6 +120,11 @@ impl Pool {
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
     }
 
+    /// Another concurrency limit, and whether a replica can be started (see [`Dispatcher::resize`]).
+    pub fn resize(self: &Arc<Self>, concurrency: u32, startable: bool) {
+        self.locked(|state, now| state.dispatcher.resize(now, concurrency, startable));
+    }
+
     /// The deployment's name.
     pub fn name(&self) -> &DeploymentName {
         &self.name
@@ -156,6 +161,11 @@ impl Pool {
     pub fn trouble(&self, id: ReplicaId) -> Option<String> {
         let endpoint = self.state.lock().endpoints.get(&id).cloned();
         endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+    }
+
+    /// The base URL of a replica, for operators only; `None` while it has none.
+    pub fn url(&self, id: ReplicaId) -> Option<String> {
+        self.state.lock().endpoints.get(&id).map(|endpoint| endpoint.url().to_owned())
     }
 
     /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.

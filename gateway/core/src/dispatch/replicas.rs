@@ -39,6 +39,8 @@ pub(super) struct Replica {
     pub(super) suspect: bool,
     /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
     pub(super) refused: bool,
+    /// It was ready at least once, or would have been, had it not drained.
+    pub(super) loaded: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
     pub(super) down: bool,
     /// Why it cannot serve, and since when that is known; only while it is not ready.
@@ -74,6 +76,7 @@ impl Replica {
             ledger,
             suspect: false,
             refused: false,
+            loaded: false,
             down: false,
             unfit: None,
             slow: false,
@@ -149,6 +152,12 @@ impl Replicas {
             version: 0,
             by_tokens: false,
         }
+    }
+
+    /// Each takes its share of another mean from now on.
+    pub(super) fn set_mean(&mut self, now: Instant, mean: u32) {
+        self.mean = mean.max(1);
+        self.reorder(now);
     }
 
     /// The replica `id`.

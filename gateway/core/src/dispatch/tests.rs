@@ -11,6 +11,7 @@ mod judge;
 mod load;
 mod overload;
 mod priority;
+mod resize;
 mod unfit;
 mod walk;
 

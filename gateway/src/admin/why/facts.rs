@@ -36,6 +36,8 @@ pub(super) struct Known {
     /// It is over its load limit.
     pub(super) over: bool,
     pub(super) trust: Trust,
+    /// An operator took it out; how far that is.
+    pub(super) drained: Option<String>,
     /// Why it cannot serve, and since when.
     pub(super) unfit: Option<(Unfit, Instant)>,
     /// What is wrong with it.

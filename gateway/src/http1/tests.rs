@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::body::Left;
+use super::fields::Fields;
 use super::head::{self, BadHead, HEAD_MAX};
 use super::write::{self, After, Framing};
 
@@ -123,9 +124,9 @@ fn ours_request(bytes: &[u8], cut: usize) -> Option<(Seen, BytesMut)> {
     };
     let (head, rest) = in_pieces(bytes, cut, read)?;
     let head = head.ok()?;
-    let (message, ()) = head.message.into_parts();
-    let length = head.body.size_hint().exact();
-    Some(((message.method, message.uri.to_string(), message.version, message.headers, length), rest))
+    let (message, length) = (head.message, head.body.size_hint().exact());
+    let (target, headers) = (message.target.to_string(), message.fields.to_map());
+    Some(((message.method, target, message.version, headers, length), rest))
 }
 
 /// Pieces of which heads and bodies are made, well and badly.
@@ -232,7 +233,7 @@ proptest! {
             }
         {
             let (status, headers, theirs) = hypers_answer(&bytes).expect("hyper takes it too");
-            prop_assert_eq!((head.message.status(), head.message.headers()), (status, &headers));
+            prop_assert_eq!((head.message.status, head.message.fields.to_map()), (status, headers));
             prop_assert_eq!(&ours[..], &theirs[..]);
         }
     }
@@ -275,15 +276,15 @@ fn h6_a_request_that_says_twice_where_it_ends_is_refused_and_nothing_follows_suc
 
 #[test]
 fn h6_what_is_written_says_once_where_it_ends() {
-    let headers = HeaderMap::from_iter([
+    let fields = Fields::from(&HeaderMap::from_iter([
         (http::header::CONTENT_LENGTH, HeaderValue::from_static("7")),
         (http::header::TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
         (http::header::CONNECTION, HeaderValue::from_static("keep-alive")),
         (http::header::ACCEPT, HeaderValue::from_static("a")),
-    ]);
+    ]));
     let answer = |version, status, framing, after| {
         let mut bytes = Vec::new();
-        write::response(&mut bytes, (version, status), &headers, framing, after, std::time::UNIX_EPOCH);
+        write::response(&mut bytes, (version, status), &fields, framing, after, std::time::UNIX_EPOCH);
         String::from_utf8(bytes).expect("text")
     };
     let date = "date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
@@ -305,7 +306,7 @@ fn h6_what_is_written_says_once_where_it_ends() {
     );
     let mut bytes = Vec::new();
     let target = "/v1/x?a=%zz".parse().expect("a target");
-    write::request(&mut bytes, &Method::POST, &target, &HeaderValue::from_static("h:1"), &headers, 0);
+    write::request(&mut bytes, &Method::POST, &target, &HeaderValue::from_static("h:1"), &fields, 0);
     let wanted = "POST /v1/x?a=%zz HTTP/1.1\r\nhost: h:1\r\nconnection: keep-alive\r\naccept: a\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(String::from_utf8(bytes).expect("text"), wanted);
 }

@@ -105,6 +105,8 @@ pub enum Standing {
     Suspect,
     /// Nothing listens there.
     Refused,
+    /// An operator has set it aside, to measure it (A1).
+    Aside,
     /// Its phase is not ready.
     NotReady,
 }
@@ -123,6 +125,7 @@ impl Standing {
             Self::Ejected => "ejected",
             Self::Suspect => "suspect",
             Self::Refused => "refused",
+            Self::Aside => "aside",
             Self::NotReady => "not_ready",
         }
     }

@@ -18,6 +18,7 @@ use tidegate_shared::time::{Duration, Instant};
 
 mod change;
 mod explain;
+mod hold;
 mod judge;
 mod place;
 mod replicas;
@@ -26,6 +27,7 @@ mod tell;
 mod verdict;
 mod wait;
 
+pub use hold::NoHold;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;

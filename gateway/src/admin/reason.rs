@@ -112,6 +112,7 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
         Standing::Ejected => "taken out because of how it answered",
         Standing::Suspect => "not reachable just now",
         Standing::Refused => "not listening",
+        Standing::Aside => "set aside while `tidegate tune` measures it",
         Standing::NotReady => match candidate.phase {
             Phase::Provisioning => "not started yet",
             Phase::Starting => "starting",
@@ -125,7 +126,7 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
 fn is_open(candidate: &Candidate) -> bool {
     !matches!(
         candidate.standing,
-        Standing::Ejected | Standing::Suspect | Standing::Refused | Standing::NotReady
+        Standing::Ejected | Standing::Suspect | Standing::Refused | Standing::Aside | Standing::NotReady
     )
 }
 

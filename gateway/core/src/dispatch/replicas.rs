@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::replica::{Capacity, Hold, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
@@ -39,6 +39,8 @@ pub(super) struct Replica {
     pub(super) down: bool,
     /// It is failed, and was never more than slow.
     pub(super) slow: bool,
+    /// Whether an operator holds it (A1).
+    pub(super) hold: Option<Hold>,
     /// How its exchanges went.
     pub(super) health: Health,
     /// It joined a fleet at work (C-040).
@@ -68,6 +70,7 @@ impl Replica {
             refused: false,
             down: false,
             slow: false,
+            hold: None,
             health: Health::default(),
             slow_start: None,
             turn,
@@ -79,7 +82,9 @@ impl Replica {
 
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
-        self.is_present() && !matches!(self.health.trust(), Trust::Out { .. })
+        self.is_present()
+            && self.hold != Some(Hold::Aside)
+            && !matches!(self.health.trust(), Trust::Out { .. })
     }
 
     /// Whether it could take requests, had it always answered well.

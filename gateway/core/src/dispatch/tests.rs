@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 mod cold;
 mod explain;
 mod growth;
+mod hold;
 mod judge;
 mod load;
 mod overload;

@@ -1,8 +1,10 @@
 //! The one place that reads clocks.
 
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use tidegate_shared::time::Instant;
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_scaler::store::Epoch;
+use tidegate_shared::time::{Duration, Instant};
 
 /// A monotonic clock whose origin is the start of the process (C4: the wall clock decides nothing). Cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,19 @@ impl Clock {
     pub fn timer(&self, at: Instant) -> tokio::time::Instant {
         let day = std::time::Duration::from_secs(86_400);
         tokio::time::Instant::now() + at.since(self.now()).min(day)
+    }
+
+    /// When this clock started, told so that a later run understands it.
+    pub fn epoch(&self) -> Epoch {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let run = self.now().since(Instant::ZERO);
+        let monotonic = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+        let wall = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Epoch {
+            boot: boot.trim().to_owned(),
+            monotonic: monotonic.saturating_sub(run),
+            wall: wall.saturating_sub(run),
+        }
     }
 }
 

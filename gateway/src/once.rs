@@ -48,6 +48,9 @@ pub enum NoAnswer {
     /// Nothing went wrong but the time: a busy server may answer late.
     #[error("{0}")]
     Slow(String),
+    /// No connection was made in time: a busy server may take one late.
+    #[error("cannot connect: {0}")]
+    Late(String),
     /// What came is no answer, or not one that is wanted.
     #[error("{0}")]
     Broken(String),
@@ -63,7 +66,7 @@ impl From<NoConnection> for NoAnswer {
     fn from(none: NoConnection) -> Self {
         match none.fault {
             Fault::Local => Self::Local(none.why),
-            Fault::Slow => Self::Slow(format!("cannot connect: {none}")),
+            Fault::Slow => Self::Late(none.why),
             Fault::Refused | Fault::Other => Self::Unreachable(none.why),
         }
     }

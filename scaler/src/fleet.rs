@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
+use tidegate_shared::time::Instant;
 
 /// One deployment as its requests see it. Phases live here: the gateway probes replicas and knows when one is
 /// Ready or Failed; the control loop announces what it ordered, drained and stopped.
@@ -22,6 +23,10 @@ pub trait Fleet: Send + Sync {
     fn trouble(&self, _id: ReplicaId) -> Option<String> {
         None
     }
+
+    /// Starts keep failing, and no other is tried before `until`, a moment of the past where that is over (C1). Told
+    /// before the failure that it comes of, and at each evaluation.
+    fn hold_starts(&self, _until: Instant) {}
 
     /// Tells the gateway what happened to a replica.
     fn announce(&self, id: ReplicaId, change: Change);

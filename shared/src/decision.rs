@@ -30,6 +30,10 @@ pub enum Refusal {
     ColdStartTooLong,
     /// The last start of a replica failed, and no other is on its way.
     StartFailed,
+    /// The engines of all replicas that are there list other models than the deployment's.
+    OtherModel,
+    /// No replica of a static fleet can be connected to.
+    Unreachable,
     /// There is no replica and none can be started (`max = 0`, or a static fleet that is down).
     NoReplica,
     /// The gateway's machine has no descriptor or no port left for a connection to a replica.
@@ -49,6 +53,8 @@ impl Refusal {
             Self::MissedDeadline => "missed_deadline",
             Self::ColdStartTooLong => "cold_start_too_long",
             Self::StartFailed => "start_failed",
+            Self::OtherModel => "other_model",
+            Self::Unreachable => "unreachable",
             Self::NoReplica => "no_replica",
             Self::NoSocket => "no_socket",
         }

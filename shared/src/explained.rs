@@ -95,6 +95,8 @@ pub enum Standing {
     Busy,
     /// The request's tokens would take it over its load limit (Q1).
     NoRoom,
+    /// Somebody who stands before it in the line waits for room there (Q1).
+    Claimed,
     /// It works on as many requests as it may (Q1).
     Full,
     /// It was taken out, and one request shows whether it can be trusted again (R5).
@@ -107,6 +109,10 @@ pub enum Standing {
     Refused,
     /// An operator has set it aside, to measure it (A1).
     Aside,
+    /// Its engine lists other models than the deployment's (C-028).
+    OtherModel,
+    /// Its probe cannot connect to it.
+    Unreachable,
     /// Its phase is not ready.
     NotReady,
 }
@@ -120,12 +126,15 @@ impl Standing {
             Self::WarmingUp => "warming_up",
             Self::Busy => "busy",
             Self::NoRoom => "no_room",
+            Self::Claimed => "claimed",
             Self::Full => "full",
             Self::OnTrial => "on_trial",
             Self::Ejected => "ejected",
             Self::Suspect => "suspect",
             Self::Refused => "refused",
             Self::Aside => "aside",
+            Self::OtherModel => "other_model",
+            Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",
         }
     }

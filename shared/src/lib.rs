@@ -7,6 +7,7 @@ pub mod decision;
 pub mod demand;
 pub mod explained;
 pub mod id;
+pub mod keyed;
 pub mod names;
 pub mod offer;
 pub mod policy;

@@ -61,17 +61,41 @@ async fn h7_leaving_is_noticed_behind_a_pipelined_request() {
 }
 
 #[tokio::test]
-async fn h6_a_connection_that_says_nothing_is_closed() {
+async fn h6_who_begins_a_request_and_does_not_end_it_gets_408_and_who_says_nothing_is_closed() {
     let stub = Stub::start().await;
     let config = Config::of(Deployment::chat([&stub])).set("limits.header_read", "300ms");
     let gateway = Gateway::start(config).await;
-    for start in ["", "PRI * HTTP/2.0\r\n\r\nSM", "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow: "]
-    {
+    let request = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow: ";
+    for start in ["P", "PRI * HTTP/2.0\r\n\r\nSM", request] {
         let mut raw = Raw::connect(gateway.address).await;
         raw.send(start).await;
-        let head = raw.head().await;
-        assert!(head.is_none_or(|head| head.status() == 408), "{start:?}");
+        let head = raw.head().await.expect("an answer");
+        let error = assert_error_shape(&raw.body(&head).await.0);
+        assert_eq!((head.status(), &error["code"]), (408, &"request_timeout".into()), "{start:?}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("300ms")), "{error}");
+        assert!(raw.head().await.is_none(), "the connection ends");
     }
+    let given_up = async |reason, count| {
+        gateway.until_metric(metric::GAVE_UP, &[("reason", reason)], count).await;
+    };
+    given_up("head", 3.0).await;
+    gateway.until_metric(metric::REQUESTS, &[("status", "408")], 3.0).await;
+    gateway.access_line("its line", |line| (line["status"] == 408).then_some(())).await;
+
+    let idle = gateway.metrics().await.total(metric::GAVE_UP, &[("reason", "idle")]);
+    let mut raw = Raw::connect(gateway.address).await;
+    assert!(raw.head().await.is_none(), "nothing was asked, nothing is answered");
+    // The second request of a connection: none at all, or half of one.
+    for (second, status) in [("", None), ("\r\n", None), (request, Some(408))] {
+        let mut raw = Raw::connect(gateway.address).await;
+        raw.send("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let head = raw.head().await.expect("an answer");
+        raw.body(&head).await.1.expect("a whole answer");
+        raw.send(second).await;
+        assert_eq!(raw.head().await.map(|head| head.status()), status, "{second:?}");
+    }
+    given_up("head", 4.0).await;
+    given_up("idle", idle + 3.0).await;
 }
 
 #[tokio::test]
@@ -102,11 +126,20 @@ async fn h6_a_transfer_coding_that_is_not_understood_is_refused() {
     let stub = Stub::start().await;
     let gateway = serve(&stub).await;
     let body = chat("chat", "hi").to_string();
-    for coding in ["gzip, chunked", "chunked, chunked", "x-chunked", "identity"] {
+    for (coding, status) in [
+        ("gzip, chunked", 501),
+        ("chunked, chunked", 400),
+        ("chunked, gzip", 400),
+        ("x-chunked", 400),
+        ("identity", 400),
+    ] {
         let mut raw = Raw::connect(gateway.address).await;
         raw.send(post(CHAT, &[&format!("transfer-encoding: {coding}")])).await;
         raw.offer(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).await;
-        assert_eq!(raw.head().await.expect("an answer").status(), 400, "{coding}");
+        let head = raw.head().await.expect("an answer");
+        let error = assert_error_shape(&raw.body(&head).await.0);
+        assert_eq!((head.status(), head.header("connection")), (status, Some("close")), "{coding}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("chunked")), "{error}");
     }
     assert_eq!(stub.count(), 0);
 }
@@ -159,6 +192,47 @@ async fn c_091_a_length_beside_chunks_cuts_no_answer() {
     let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
     assert_eq!((answer.status, &answer.body[..]), (200, &b"{\"whole\":1}"[..]));
     gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h3_an_answer_in_another_transfer_coding_is_not_relayed_as_if_it_were_none() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    for coding in ["gzip, chunked", "gzip", "identity", "chunked, chunked"] {
+        let script = Script::new().raw(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: {coding}\r\n\r\n"));
+        let script = script.chunk("?").end();
+        stub.on_work(move |_| script.clone());
+        let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+        let error = assert_error_shape(&answer.body);
+        assert_eq!((answer.status, &error["code"]), (502, &"bad_gateway".into()), "{coding}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("transfer-encoding")), "{error}");
+        let trouble =
+            gateway.access_line("its line", |line| Some(line["trouble"].as_str()?.to_owned())).await;
+        assert!(trouble.contains("transfer-encoding"), "{trouble}");
+    }
+    assert_eq!(stub.count(), 4, "each was worked on: none is sent again");
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
+async fn h6_a_head_that_is_too_large_is_refused_with_the_reason() {
+    let stub = Stub::start().await;
+    let gateway = serve(&stub).await;
+    let body = chat("chat", "hi");
+    for client in [gateway.client(), gateway.h2()] {
+        let fits = "x".repeat(60 << 10);
+        assert_eq!(client.post_with(CHAT, &[("x-long", &fits)], &body).await.status, 200);
+        let answer = client.post_with(CHAT, &[("x-long", &"x".repeat(65 << 10))], &body).await;
+        let error = assert_error_shape(&answer.body);
+        assert_eq!((answer.status, &error["code"]), (431, &"headers_too_large".into()));
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("65536")), "{error}");
+    }
+    // One that never ends.
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nx-endless: {}", "x".repeat(65 << 10))).await;
+    assert_eq!(raw.head().await.map(|head| head.status()), Some(431));
+    gateway.until_metric(metric::REQUESTS, &[("status", "431")], 3.0).await;
+    assert_eq!(stub.count(), 2);
 }
 
 #[tokio::test]

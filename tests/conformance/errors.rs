@@ -129,17 +129,24 @@ async fn h4_an_unknown_path_gets_404() {
 }
 
 #[tokio::test]
-async fn c_142_a_query_that_no_replica_can_be_sent_gets_400() {
+async fn c_142_the_longest_query_is_forwarded_as_it_came_and_a_longer_one_gets_414() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
     let body = chat("chat", "hi").to_string();
-    // As long as a target may be; the one for the replica is longer by `/v1`.
-    let path = format!("{:x<65534}", "/chat/completions?q=");
-    let mut raw = Raw::posted(gateway.address, &path, &body).await;
+    let rest = format!(" HTTP/1.1\r\nhost:\r\ncontent-length: {}\r\n\r\n", body.len());
+    let room = (64 << 10) - rest.len() - "POST ".len();
+    let path = format!("{:%<room$}", format!("{CHAT}?q=+&q="));
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.send(format!("POST {path}{rest}{body}")).await;
+    assert_eq!(raw.head().await.map(|head| head.status()), Some(200));
+    assert_eq!(stub.request(0).await.head.target(), path);
+
+    let mut raw = Raw::connect(gateway.address).await;
+    raw.send(format!("POST {CHAT}?{}{rest}{body}", "x".repeat(64 << 10))).await;
     let head = raw.head().await.expect("an answer");
-    assert_eq!(head.status(), 400);
+    assert_eq!(head.status(), 414);
     assert_error_shape(&raw.body(&head).await.0);
-    assert_eq!(stub.count(), 0);
+    assert_eq!(stub.count(), 1);
     gateway.assert_idle().await;
 }
 

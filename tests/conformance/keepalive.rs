@@ -213,6 +213,12 @@ async fn c_083_comments_are_for_streams_that_ask_for_them_rightly() {
     assert_eq!(refused.status, 400);
     let message = assert_error_shape(&refused.body)["message"].to_string();
     assert!(message.contains("soon") && message.contains("1 to 300"), "{message}");
+    let twice = [("x-tidegate-keepalive", "1"), ("x-tidegate-keepalive", "2")];
+    for client in [gateway.client(), gateway.h2()] {
+        let refused = client.post_with(CHAT, &twice, &chat_stream("chat", "hi")).await;
+        let error = assert_error_shape(&refused.body);
+        assert_eq!((refused.status, &error["param"]), (400, &json!("x-tidegate-keepalive")));
+    }
     assert_eq!(stub.count(), 0);
     // Whole answers and those that come at once are as ever.
     let asked = [("x-tidegate-keepalive", "1")];

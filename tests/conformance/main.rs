@@ -6,6 +6,10 @@
 #[cfg(test)]
 mod admin;
 #[cfg(test)]
+mod blocked;
+#[cfg(test)]
+mod drained;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod explain;
@@ -22,6 +26,8 @@ mod keepalive;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
+mod manage;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod priority;
@@ -35,6 +41,10 @@ mod secrets;
 mod sizes;
 #[cfg(test)]
 mod streaming;
+#[cfg(test)]
+mod tune;
+#[cfg(test)]
+mod unfit;
 #[cfg(test)]
 mod upstream;
 #[cfg(test)]

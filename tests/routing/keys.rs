@@ -46,7 +46,7 @@ fn c_095_a_hundred_thousand_keys_of_each_kind_are_hashed_evenly() {
                 let mut field = Field::new(&ranked, &|_| true);
                 field.key = Some(ConversationKey(named(kind(index).as_bytes()).0));
                 field.mean = Share::of(Tokens(1), 1);
-                counts[Prefix.choose(&field).expect("a replica").0 as usize - 1] += 1;
+                counts[Prefix::default().choose(&field).expect("a replica").0 as usize - 1] += 1;
             }
             assert_even(&counts);
         }

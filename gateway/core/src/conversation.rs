@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::keyed::Keyed;
 use tidegate_shared::request::ConversationKey;
 use tidegate_shared::time::{Duration, Instant};
 
@@ -68,6 +69,7 @@ pub struct Conversations {
     free: Vec<u32>,
     /// `slot × 2`, plus 1 where the entry stands for `before`.
     index: HashTable<u32>,
+    keyed: Keyed,
     newest: u32,
     oldest: u32,
     count: u32,
@@ -85,6 +87,7 @@ impl Conversations {
             slots: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
+            keyed: Keyed::default(),
             newest: NIL,
             oldest: NIL,
             count: 0,
@@ -93,6 +96,11 @@ impl Conversations {
             idle,
             growth: 0,
         }
+    }
+
+    /// The same, still empty, with a secret made from `seed`.
+    pub fn keyed(self, seed: u64) -> Self {
+        Self { keyed: Keyed::new(seed), ..self }
     }
 
     /// The fleet grew. Gives how often it did so far.
@@ -206,7 +214,7 @@ impl Conversations {
 
     /// The conversation under `key`, however long ago it was used.
     fn known(&self, key: ConversationKey) -> Option<Found> {
-        let entry = *self.index.find(key.0, |entry| self.key_of(*entry) == Some(key.0))?;
+        let entry = *self.index.find(self.keyed.place(key.0), |entry| self.key_of(*entry) == Some(key.0))?;
         let Slot { home, settled, .. } = *self.slots.get((entry / 2) as usize)?;
         let (newest, older) = (entry.is_multiple_of(2), settled < self.growth);
         Some(Found { slot: entry / 2, home, newest, idle: Duration::ZERO, settled, older })
@@ -256,9 +264,9 @@ impl Conversations {
         if entry.is_multiple_of(2) { Some(slot.key) } else { slot.before.map(std::num::NonZeroU64::get) }
     }
 
-    /// Keys are hashes already, so a key is its own hash. A key that another conversation holds moves to this one.
+    /// A key that another conversation holds moves to this one.
     fn insert_index(&mut self, key: u64, entry: u32) {
-        let Self { index, slots, .. } = self;
+        let Self { index, slots, keyed, .. } = self;
         let key_of = |entry: &u32| {
             let slot = slots.get((*entry / 2) as usize);
             match slot {
@@ -267,15 +275,16 @@ impl Conversations {
                 None => 0,
             }
         };
-        if let Some(held) = index.find_mut(key, |held| key_of(held) == key) {
+        let place = keyed.place(key);
+        if let Some(held) = index.find_mut(place, |held| key_of(held) == key) {
             *held = entry;
         } else {
-            index.insert_unique(key, entry, key_of);
+            index.insert_unique(place, entry, |entry| keyed.place(key_of(entry)));
         }
     }
 
     fn remove_index(&mut self, key: u64, entry: u32) {
-        if let Ok(held) = self.index.find_entry(key, |held| *held == entry) {
+        if let Ok(held) = self.index.find_entry(self.keyed.place(key), |held| *held == entry) {
             held.remove();
         }
     }

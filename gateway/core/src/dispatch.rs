@@ -6,7 +6,7 @@
 //!
 //! Order of stages for a request: candidates (ready, with room) → home → policy → ledger; without a candidate: the
 //! bounds of the queue → the measured drain → the line. Invariant (Q4): whenever a call returns, nobody waits while a
-//! replica that may serve him has room.
+//! replica that may serve him has room that nobody before him waits for (`line`).
 
 use std::sync::Arc;
 
@@ -20,14 +20,17 @@ mod change;
 mod explain;
 mod hold;
 mod judge;
+mod line;
 mod place;
 mod replicas;
 mod settle;
 mod tell;
+mod unfit;
 mod verdict;
 mod wait;
 
 pub use hold::NoHold;
+pub use unfit::Unfit;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 
 use crate::config::Limits;
@@ -46,6 +49,7 @@ use crate::queue::{Queue, Waiter};
 use crate::retry::Budget;
 use crate::route::{LeastLoad, Policy, PolicyName, Turn, policy};
 use judge::Judge;
+use line::Claims;
 use place::Choice;
 use replicas::{Replica, Replicas};
 use settle::Settling;
@@ -95,6 +99,7 @@ pub struct Dispatcher {
     estimate: Estimate,
     conversations: Conversations,
     queue: Queue,
+    claims: Claims,
     drain: Drain,
     inflow: Inflow,
     promises: Promises,
@@ -106,6 +111,8 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    /// No start is tried before.
+    starts_from: Instant,
     /// Requests sent to replicas so far.
     sent: u64,
     judge: Judge,
@@ -126,6 +133,7 @@ impl Dispatcher {
             estimate: Estimate::default(),
             startable,
             queue: Queue::default(),
+            claims: Claims::default(),
             drain: Drain::default(),
             inflow: Inflow::default(),
             promises: Promises::default(),
@@ -135,6 +143,7 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            starts_from: Instant::ZERO,
             sent: 0,
             judge: Judge::default(),
             budget: Budget::default(),
@@ -146,10 +155,12 @@ impl Dispatcher {
         }
     }
 
-    /// The same with this policy; `seed` (0 unless said) begins its random numbers, if it takes any. It is the driver that
-    /// knows a seed: gateways side by side must not draw alike, and a replay must.
+    /// The same, still empty, with this policy; `seed` (0 unless said) begins its random numbers, if it takes any, and is
+    /// the secret of the tables. It is the driver that knows a seed: gateways side by side must not draw alike, clients
+    /// must not know it, and a replay must repeat it.
     pub fn with_policy(self, name: PolicyName, seed: u64) -> Self {
-        Self { policy: policy(name, seed), ..self }
+        let (conversations, prefixes) = (self.conversations.keyed(seed), self.prefixes.keyed(seed));
+        Self { policy: policy(name, seed), conversations, prefixes, ..self }
     }
 
     /// A request arrived.
@@ -207,13 +218,15 @@ impl Dispatcher {
 
     /// It answered.
     pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
-        self.replicas.account(now, id, |replica| replica.ledger.report(report));
+        self.replicas.account(now, id, |replica| replica.ledger.report(now, report));
         self.pump(now);
     }
 
     /// A waiter left (Q4). Nothing happens when its verdict was given already.
-    pub fn abandon(&mut self, ticket: TicketId) {
-        self.queue.leave(ticket);
+    pub fn abandon(&mut self, now: Instant, ticket: TicketId) {
+        if self.queue.leave(ticket).is_some() {
+            self.pump(now);
+        }
     }
 
     /// Something happened to a replica.
@@ -238,9 +251,7 @@ impl Dispatcher {
 
     /// Time passed: who was out long enough is tried again, and whoever has waited too long is refused.
     pub fn on_deadline(&mut self, now: Instant) {
-        if self.wake(now) {
-            self.pump(now);
-        }
+        self.wake(now);
         self.turn_away_late(now);
         while let Some((since, ticket)) = self.queue.least_patient() {
             let (limit, reason) = self.patience(since);
@@ -250,13 +261,14 @@ impl Dispatcher {
             let before = self.queue.before(ticket);
             self.turn_away(now, ticket, before, reason);
         }
+        self.pump(now);
     }
 
     /// When to call [`Dispatcher::on_deadline`]; [`Instant::NEVER`] when nobody waits and no replica is out.
     pub fn deadline(&self) -> Instant {
         let patience = self.queue.least_patient().map_or(Instant::NEVER, |(since, _)| self.patience(since).0);
         let gone = self.queue.first_deadline().map_or(Instant::NEVER, |(due, _)| due);
-        patience.min(gone).min(self.judge.wakes())
+        patience.min(gone).min(self.judge.wakes()).min(self.claims.look_again())
     }
 
     /// The verdicts for waiters since the last call, in order. The driver must deliver each; a lease that cannot be
@@ -282,7 +294,8 @@ impl Dispatcher {
         policy: &mut dyn Policy,
     ) -> Decision {
         let late = entry.start_by <= now;
-        if !late && let Some(choice) = self.place(now, facts, tried, policy) {
+        let stands = self.queue.place(facts.priority, entry.kept.arrived);
+        if !late && let Some(choice) = self.place(now, facts, tried, stands, policy) {
             return Decision::Take(choice);
         }
         let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, facts, entry) };
@@ -302,7 +315,11 @@ impl Dispatcher {
         entry: Entry,
     ) -> Verdict {
         match self.with_own_policy(|this, policy| this.decide(now, facts, tried, entry, policy)) {
-            Decision::Take(choice) => Verdict::Forward(self.commit(now, facts, choice)),
+            Decision::Take(choice) => {
+                let lease = self.commit(now, facts, choice);
+                self.pump_if_moved(now, choice);
+                Verdict::Forward(lease)
+            }
             Decision::Refuse(rejection) => {
                 self.promise(now, facts, entry.kept.arrived, rejection);
                 Verdict::Reject(rejection)
@@ -313,7 +330,9 @@ impl Dispatcher {
                 let (facts, tried) = (Arc::clone(facts), tried.to_vec());
                 let Entry { promised, start_by, .. } = entry;
                 let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
-                Verdict::Wait(self.queue.enter(entry.kept.arrived, waiter))
+                let ticket = self.queue.enter(entry.kept.arrived, waiter);
+                self.pump(now);
+                Verdict::Wait(ticket)
             }
         }
     }
@@ -325,25 +344,6 @@ impl Dispatcher {
         let result = f(self, policy.as_mut());
         self.policy = policy;
         result
-    }
-
-    /// Lets whoever may go leave the line, in order.
-    fn pump(&mut self, now: Instant) {
-        self.turn_away_late(now);
-        let mut last = None;
-        while let Some((ticket, waiter)) = self.queue.next(last) {
-            let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
-            match self.with_own_policy(|this, policy| this.place(now, &facts, &tried, policy)) {
-                Some(choice) => {
-                    let lease = self.commit(now, &facts, choice);
-                    self.queue.leave(ticket);
-                    self.woken.push((ticket, Ok(lease)));
-                }
-                // Nobody has room: those behind need not ask. Somebody has, but not for this one: the next may go.
-                None if tried.is_empty() => break,
-                None => last = Some(ticket),
-            }
-        }
     }
 }
 

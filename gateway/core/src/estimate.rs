@@ -88,6 +88,11 @@ impl Estimate {
         Tokens(each.saturating_mul(u64::from(facts.choices)))
     }
 
+    /// What a request will likely hold on its replica: prompt and answers.
+    pub fn cost(&self, facts: &RequestFacts) -> Tokens {
+        Tokens(self.prompt(facts).0.saturating_add(self.output(facts).0))
+    }
+
     /// How long a replica needs to prefill `tokens` that it has not cached; `None` while nothing was measured.
     pub fn prefill(&self, tokens: Tokens) -> Option<Duration> {
         (self.prefill.denominator > 0).then(|| Duration::from_micros(self.prefill.times(tokens.0)))

@@ -1,6 +1,11 @@
 //! The load of one replica in tokens (R8): what its engine last reported, plus what was sent since, minus what ended
 //! since; and without a fresh report, what is in progress by the gateway's own account.
 //!
+//! Nobody knows at which moment between question and answer an engine looked. A request that was sent between them counts on
+//! top while it runs, so that the load is rather over- than underestimated; once it has ended it must be in neither, or
+//! a replica that does nothing looks busy until the next report, and others get its share. For the same reason what is
+//! left of a report when all is over that can be in it counts for nothing where it is within the error of an estimate.
+//!
 //! Every charge is released exactly. Knows one replica and no policy.
 
 use tidegate_shared::replica::EngineReport;
@@ -9,6 +14,8 @@ use tidegate_shared::time::{Duration, Instant};
 
 /// A report older than this says nothing about now (G2).
 const STALE: Duration = Duration::from_secs(5);
+/// One part in so many of what has ended is within the error of its estimate.
+const ERROR: u64 = 16;
 
 /// What one request holds on a replica. Given back to [`Ledger::release`] exactly once.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,18 +31,21 @@ impl Charge {
     }
 }
 
-/// What happened since a moment: of the requests in progress, tokens of those sent after it; and tokens of those sent
-/// before it that have ended.
+/// What happened since an engine was asked: of the requests in progress, tokens of those sent after that; and tokens of
+/// those that have ended, sent before it, or between question and answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Since {
     at: Instant,
+    /// When it answered; [`Instant::NEVER`] until then.
+    told: Instant,
     sent: u64,
     ended: u64,
+    ended_between: u64,
 }
 
 impl Since {
     fn begin(at: Instant) -> Self {
-        Self { at, sent: 0, ended: 0 }
+        Self { at, told: Instant::NEVER, sent: 0, ended: 0, ended_between: 0 }
     }
 
     fn add(&mut self, charge_at: Instant, tokens: u64) {
@@ -47,6 +57,9 @@ impl Since {
     fn release(&mut self, charge: &Charge) {
         if charge.at >= self.at {
             self.sent = self.sent.saturating_sub(charge.tokens);
+            if charge.at <= self.told {
+                self.ended_between += charge.tokens;
+            }
         } else {
             self.ended += charge.tokens;
         }
@@ -95,10 +108,10 @@ impl Ledger {
         self.asked = Some(Since::begin(now));
     }
 
-    /// It answered. Requests sent after the question may or may not be in its figures; they count on top, so that the
-    /// load is rather over- than underestimated until the next report.
-    pub fn report(&mut self, mut report: EngineReport) {
-        let since = self.asked.take().unwrap_or(Since::begin(report.asked));
+    /// It answered.
+    pub fn report(&mut self, now: Instant, mut report: EngineReport) {
+        let mut since = self.asked.take().unwrap_or(Since::begin(report.asked));
+        since.told = now;
         report.asked = since.at;
         self.since = since;
         self.report = Some(report);
@@ -117,9 +130,20 @@ impl Ledger {
     /// The load.
     pub fn load(&self, now: Instant) -> Tokens {
         match self.fresh(now).and_then(|report| report.kv_used) {
-            Some(used) => Tokens(used.0.saturating_sub(self.since.ended) + self.since.sent),
+            Some(used) => Tokens(self.left_of(used.0) + self.since.sent),
             None => Tokens(self.own),
         }
+    }
+
+    /// What is left of a report's load. Those sent between question and answer may not have been in it; then their ends
+    /// take nothing from what still runs of those before.
+    fn left_of(&self, used: u64) -> u64 {
+        let Since { sent, ended, ended_between, .. } = self.since;
+        let running = self.own.saturating_sub(sent);
+        let left = used.saturating_sub(ended);
+        let sure = left.saturating_sub(ended_between).max(left.min(running));
+        let error = (ended + ended_between) / ERROR;
+        if running == 0 && sure <= error { 0 } else { sure }
     }
 
     /// What the replica can hold, if its engine ever told; that does not age.
@@ -130,6 +154,12 @@ impl Ledger {
     /// The last report, unless it is stale or there was none.
     pub fn fresh(&self, now: Instant) -> Option<&EngineReport> {
         self.report.as_ref().filter(|report| now.since(report.asked) <= STALE)
+    }
+
+    /// From when the last report's load is too old to count; `None` where it counts no more, or never did.
+    pub fn stale_from(&self, now: Instant) -> Option<Instant> {
+        let told = self.fresh(now).filter(|report| report.kv_used.is_some())?;
+        Some(told.asked + STALE + Duration::from_micros(1))
     }
 
     fn add(&mut self, charge_at: Instant, tokens: u64) {
@@ -166,12 +196,50 @@ mod tests {
         assert_eq!(ledger.load(ms(1)), Tokens(100), "no report: the gateway's own account");
         ledger.ask(ms(10));
         let between = ledger.charge(ms(11), Tokens(50));
-        ledger.report(used(700));
+        ledger.report(ms(12), used(700));
         assert_eq!(ledger.load(ms(12)), Tokens(750), "somebody else uses the engine too");
         ledger.release(&early);
         assert_eq!(ledger.load(ms(13)), Tokens(650));
         ledger.release(&between);
-        assert_eq!((ledger.load(ms(14)), ledger.in_flight()), (Tokens(600), 0));
+        assert_eq!(
+            (ledger.load(ms(14)), ledger.in_flight()),
+            (Tokens(550), 0),
+            "it was in the report, or not"
+        );
+    }
+
+    #[test]
+    fn r8_what_came_and_went_while_the_engine_was_asked_leaves_nothing_behind() {
+        for (seen, ends) in [(206, 5), (206, 15), (0, 5), (0, 15)] {
+            let mut ledger = Ledger::default();
+            ledger.ask(ms(0));
+            let charge = ledger.charge(ms(1), Tokens(200));
+            let mut report = Some(used(seen));
+            if ends > 10 {
+                report.take().into_iter().for_each(|report| ledger.report(ms(10), report));
+                assert_eq!(ledger.load(ms(11)), Tokens(200 + seen), "rather too much while it runs");
+            }
+            ledger.release(&charge);
+            report.into_iter().for_each(|report| ledger.report(ms(10), report));
+            assert_eq!(ledger.load(ms(20)), Tokens(0), "{seen} seen, ended after {ends} ms");
+            let later = ledger.charge(ms(21), Tokens(300));
+            assert_eq!(ledger.load(ms(22)), Tokens(300));
+            ledger.release(&later);
+            assert_eq!(ledger.load(ms(23)), Tokens(0));
+        }
+    }
+
+    #[test]
+    fn r8_its_end_takes_nothing_from_those_that_still_run() {
+        let mut ledger = Ledger::default();
+        let long = ledger.charge(ms(0), Tokens(400));
+        ledger.ask(ms(10));
+        let short = ledger.charge(ms(11), Tokens(300));
+        ledger.release(&short);
+        ledger.report(ms(20), used(400));
+        assert_eq!(ledger.load(ms(21)), Tokens(400));
+        ledger.release(&long);
+        assert_eq!(ledger.load(ms(22)), Tokens(0));
     }
 
     #[test]
@@ -179,11 +247,11 @@ mod tests {
         let mut ledger = Ledger::default();
         let charge = ledger.charge(ms(0), Tokens(100));
         ledger.ask(ms(1));
-        ledger.report(used(700));
+        ledger.report(ms(2), used(700));
         assert_eq!(ledger.load(ms(5001)), Tokens(700));
         assert_eq!(ledger.load(ms(5002)), Tokens(100));
         ledger.ask(ms(7000));
-        ledger.report(EngineReport::default());
+        ledger.report(ms(7001), EngineReport::default());
         assert_eq!(ledger.load(ms(7001)), Tokens(100));
         ledger.release(&charge);
         assert_eq!(ledger.load(ms(7002)), Tokens(0));
@@ -217,7 +285,7 @@ mod tests {
                     }
                     2 if !charges.is_empty() => ledger.release(&charges.swap_remove(at % charges.len())),
                     3 => ledger.ask(now),
-                    4 => ledger.report(used(n)),
+                    4 => ledger.report(now, used(n)),
                     _ => {}
                 }
                 let own: u64 = charges.iter().map(|charge| charge.tokens().0).sum();

@@ -7,31 +7,14 @@
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use tidegate_shared::id::ReplicaId;
+use tidegate_shared::keyed::Keyed;
 use tidegate_shared::request::ConversationKey;
 
 /// Holders remembered for one beginning; the oldest goes first.
 const HOLDERS: usize = 8;
 
-/// Keys are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-struct AsIs(u64);
-
-impl std::hash::Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-}
-
 type Holders = SmallVec<[ReplicaId; HOLDERS]>;
-type Generation = HashMap<u64, Holders, std::hash::BuildHasherDefault<AsIs>>;
+type Generation = HashMap<u64, Holders, Keyed>;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -46,6 +29,12 @@ impl Prefixes {
     pub fn new(max: u32) -> Self {
         let half = usize::try_from(max / 2).unwrap_or(usize::MAX).max(1);
         Self { young: Generation::default(), old: Generation::default(), half }
+    }
+
+    /// The same, still empty, with a secret made from `seed`.
+    pub fn keyed(self, seed: u64) -> Self {
+        let empty = || Generation::with_hasher(Keyed::new(seed));
+        Self { young: empty(), old: empty(), ..self }
     }
 
     /// The beginnings of a prompt that are remembered and looked up: after 1, 2, 4, 8, … boundaries, so that long
@@ -70,7 +59,8 @@ impl Prefixes {
     pub fn hold(&mut self, chain: &[ConversationKey], replica: ReplicaId) {
         for key in Self::beginnings(chain) {
             if self.young.len() >= self.half && !self.young.contains_key(&key) {
-                self.old = std::mem::take(&mut self.young);
+                let empty = Generation::with_hasher(*self.young.hasher());
+                self.old = std::mem::replace(&mut self.young, empty);
             }
             let old = &mut self.old;
             let holders = self.young.entry(key).or_insert_with(|| old.remove(&key).unwrap_or_default());

@@ -87,7 +87,7 @@ impl Queue {
     /// Takes a place by priority and the time of first arrival, so that a request that was refused and came back as told,
     /// or that a replica failed, stands where it would have stood.
     pub fn enter(&mut self, arrived: Instant, waiter: Waiter) -> TicketId {
-        let id = TicketId { priority: waiter.facts.priority, arrived, serial: self.serial };
+        let id = self.place(waiter.facts.priority, arrived);
         self.serial += 1;
         self.bytes += waiter.facts.body_bytes;
         self.by_wait.insert((waiter.since, id));
@@ -113,6 +113,16 @@ impl Queue {
         self.count(&waiter, Length::minus);
         self.bytes -= waiter.facts.body_bytes;
         Some(waiter)
+    }
+
+    /// The place that somebody as urgent as `priority` would have who first arrived at `arrived` and enters now.
+    pub fn place(&self, priority: Priority, arrived: Instant) -> TicketId {
+        TicketId { priority, arrived, serial: self.serial }
+    }
+
+    /// Whether somebody stands in that place.
+    pub fn contains(&self, id: TicketId) -> bool {
+        self.line.contains_key(&id)
     }
 
     /// Who holds that place.
@@ -145,7 +155,7 @@ impl Queue {
     /// How many stand before somebody as urgent as `priority` who first arrived at `arrived` and enters now. Takes time
     /// in proportion to the answer.
     pub fn arrived_by(&self, priority: Priority, arrived: Instant) -> u32 {
-        self.before(TicketId { priority, arrived, serial: self.serial })
+        self.before(self.place(priority, arrived))
     }
 
     /// How many stand before `id` in the line. Takes time in proportion to the answer.

@@ -107,12 +107,15 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
         Standing::WarmingUp => "warming up: it joined a busy fleet and has had its part for now",
         Standing::Busy => "busy: it said so a moment ago",
         Standing::NoRoom => "too full for its tokens",
+        Standing::Claimed => "waited for: somebody came before who needs the room there",
         Standing::Full => "full",
         Standing::OnTrial => "on trial: one request shows whether it is well",
         Standing::Ejected => "taken out because of how it answered",
         Standing::Suspect => "not reachable just now",
         Standing::Refused => "not listening",
         Standing::Aside => "set aside while `tidegate tune` measures it",
+        Standing::OtherModel => "serving another model",
+        Standing::Unreachable => "unreachable",
         Standing::NotReady => match candidate.phase {
             Phase::Provisioning => "not started yet",
             Phase::Starting => "starting",
@@ -126,7 +129,13 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
 fn is_open(candidate: &Candidate) -> bool {
     !matches!(
         candidate.standing,
-        Standing::Ejected | Standing::Suspect | Standing::Refused | Standing::Aside | Standing::NotReady
+        Standing::Ejected
+            | Standing::Suspect
+            | Standing::Refused
+            | Standing::OtherModel
+            | Standing::Unreachable
+            | Standing::Aside
+            | Standing::NotReady
     )
 }
 
@@ -145,6 +154,8 @@ fn refused(reason: Refusal) -> &'static str {
         Refusal::WaitedTooLong => "it would have waited as long as the headroom allows",
         Refusal::ColdStartTooLong => "no replica would be ready within the cold-start limit",
         Refusal::StartFailed => "replicas keep failing to start",
+        Refusal::OtherModel => "the engines of all replicas list other models",
+        Refusal::Unreachable => "no replica can be connected to",
         Refusal::NoReplica => "there is no replica, and none can be started",
         Refusal::NoSocket => "the gateway has as many connections as it may have",
     }

@@ -218,9 +218,14 @@ impl IdentityTold {
 impl CandidateTold {
     fn new(candidate: &Candidate, id: String, trouble: Option<String>) -> Self {
         let against = reason::against(candidate).map(|against| match (candidate.standing, trouble) {
-            (Standing::Suspect | Standing::Refused | Standing::NotReady, Some(trouble)) => {
-                format!("{against}: {trouble}")
-            }
+            (
+                Standing::Suspect
+                | Standing::Refused
+                | Standing::OtherModel
+                | Standing::Unreachable
+                | Standing::NotReady,
+                Some(trouble),
+            ) => format!("{against}: {trouble}"),
             _ => against.to_owned(),
         });
         Self {

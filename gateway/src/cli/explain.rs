@@ -168,6 +168,7 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
         (
             Standing::OverLimit
             | Standing::NoRoom
+            | Standing::Claimed
             | Standing::Full
             | Standing::Busy
             | Standing::OnTrial
@@ -176,9 +177,15 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
         ) => Some(Tint::Yellow),
         (Standing::NotReady, Phase::Provisioning | Phase::Starting | Phase::Draining)
         | (Standing::Aside, _) => Some(Tint::Cyan),
-        (Standing::Ejected | Standing::Suspect | Standing::Refused | Standing::NotReady, _) => {
-            Some(Tint::Red)
-        }
+        (
+            Standing::Ejected
+            | Standing::Suspect
+            | Standing::Refused
+            | Standing::OtherModel
+            | Standing::Unreachable
+            | Standing::NotReady,
+            _,
+        ) => Some(Tint::Red),
     };
     (text, tint)
 }

@@ -7,9 +7,12 @@ use tidegate_scaler_core::config::Mode;
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 
-use crate::admin::status::{DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status};
+use crate::admin::status::{
+    DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status, UnfitStatus,
+};
 
 use super::grid::{Cell, Grid, age, counted, sentence};
+use super::scale::{origin, shown};
 use super::style::{Style, Tint, clean};
 
 /// Decisions shown for each deployment.
@@ -18,6 +21,9 @@ const DECISIONS: usize = 5;
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
     let mut text = format!("tidegate {}, up {}\n", clean(&status.version), age(status.uptime_s));
+    if let Some(trouble) = status.records.as_ref().and_then(|records| records.sentence()) {
+        text.push_str(&sentence("trouble: ", &trouble, Some(Tint::Red), style));
+    }
     for deployment in &status.deployments {
         text.push('\n');
         text.push_str(&block(deployment, style));
@@ -31,9 +37,15 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(money) = deployment.money.and_then(money) {
         text.push_str(&format!("  {money}\n"));
     }
+    if let Some(origins) = origins(deployment) {
+        text.push_str(&sentence("", &origins, None, style));
+    }
     if let Some(decision) = &deployment.decision {
         let wants = format!("wants {}: {}", counted(decision.target, "replica"), decision.text);
         text.push_str(&sentence("", &wants, None, style));
+    }
+    if let Some(drift) = &deployment.drift {
+        text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }
     if let Some(trouble) = &deployment.trouble {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
@@ -48,7 +60,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
             }
             if let Some(why) = &replica.why {
                 let label = format!("{}: ", clean(&replica.id));
-                text.push_str(&sentence(&label, why, Some(Tint::Yellow), style));
+                let away = replica.unfit.as_ref().filter(|unfit| unfit.kind == UnfitStatus::UNREACHABLE);
+                let since = away.map(|unfit| format!("unreachable for {}: ", age(unfit.for_s)));
+                let why = format!("{}{why}", since.unwrap_or_default());
+                text.push_str(&sentence(&label, &why, Some(Tint::Yellow), style));
             }
         }
     }
@@ -73,6 +88,15 @@ fn size(deployment: &DeploymentStatus) -> String {
         return format!("{provider}, fixed at {}; {ready} ready{ejected}", counted(*max, "replica"));
     }
     format!("{provider}, {mode}, {min} to {}; {ready} ready{ejected}", counted(*max, "replica"))
+}
+
+/// What of its size is neither a default nor the configuration's, and where that comes from.
+fn origins(deployment: &DeploymentStatus) -> Option<String> {
+    let chosen = deployment.sizing.iter().filter(|(_, setting)| setting.age_s.is_some());
+    let told = chosen
+        .map(|(key, setting)| format!("{} {}: {}", clean(key), shown(setting), clean(&origin(setting))));
+    let told: Vec<_> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn load(deployment: &DeploymentStatus) -> String {
@@ -106,7 +130,7 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
         let mut row = vec![
             (clean(&replica.id), None),
             phase(replica),
-            (age(replica.age_s), None),
+            (age(replica.unfit.as_ref().map_or(replica.age_s, |unfit| unfit.for_s)), None),
             (replica.in_flight.to_string(), None),
             (replica.load_tokens.to_string(), None),
             (replica.conversations.to_string(), None),
@@ -130,8 +154,11 @@ fn cache(replica: &ReplicaStatus) -> Option<String> {
     Some(format!("{}%", used.saturating_mul(100).checked_div(capacity)?))
 }
 
-/// Its phase; or, where it is ready and not trusted, that.
+/// Its phase; or, where it cannot serve, or is ready and not trusted, that.
 fn phase(replica: &ReplicaStatus) -> Cell {
+    if let Some(unfit) = &replica.unfit {
+        return (clean(&unfit.kind.replace('_', " ")), Some(Tint::Red));
+    }
     match &replica.ejected {
         Some(_) if replica.phase == Phase::Ready => ("ejected".to_owned(), Some(Tint::Red)),
         _ => (replica.phase.to_string(), tint(replica.phase)),

@@ -20,7 +20,9 @@ const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
  {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
   "replicas":[
    {"id":"embed-1","phase":"ready","age_s":372.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9101","why":"it answers 500 Internal Server Error","ejected":{"why":"5 requests in a row failed; the last one was answered with a 5xx status","for_s":3.2}},
-   {"id":"embed-2","phase":"failed","age_s":100000.0,"in_flight":0,"load_tokens":0,"capacity":8,"conversations":0,"url":"http://127.0.0.1:9102","why":"connection refused"}],
+   {"id":"embed-2","phase":"failed","age_s":100000.0,"in_flight":0,"load_tokens":0,"capacity":8,"conversations":0,"url":"http://127.0.0.1:9102","why":"connection refused"},
+   {"id":"embed-3","phase":"starting","age_s":400.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9103","why":"cannot connect: Connection refused (os error 111)","unfit":{"kind":"unreachable","for_s":199.4}},
+   {"id":"embed-4","phase":"starting","age_s":400.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9104","why":"/v1/models lists `llama`, and not `embed`","unfit":{"kind":"other_model","for_s":8.0}}],
   "decision":null,"trouble":null},
  {"name":"idle","mode":"flex","provider":"process","min":0,"max":1,"target":0,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":1,
   "replicas":[],"decision":null,"decisions":[],"trouble":null}]}"#;
@@ -53,13 +55,18 @@ chat  process, flex, 0 to 4 replicas; 1 ready
 embed  static, fixed at 2 replicas; 1 ready, 1 of them ejected
   0 in flight, 0 queued, 0 conversations
 
-  REPLICA  PHASE       FOR  LOAD  TOKENS  HOMES  SIZE  URL
-  embed-1  ejected  6m 12s     0       0      0     4  http://127.0.0.1:9101
-  embed-2  failed    1d 3h     0       0      0     8  http://127.0.0.1:9102
+  REPLICA  PHASE           FOR  LOAD  TOKENS  HOMES  SIZE  URL
+  embed-1  ejected      6m 12s     0       0      0     4  http://127.0.0.1:9101
+  embed-2  failed        1d 3h     0       0      0     8  http://127.0.0.1:9102
+  embed-3  unreachable  3m 19s     0       0      0     4  http://127.0.0.1:9103
+  embed-4  other model    8.0s     0       0      0     4  http://127.0.0.1:9104
   embed-1: it gets no request for 4 s, because 5 requests in a row failed; the
            last one was answered with a 5xx status
   embed-1: it answers 500 Internal Server Error
   embed-2: connection refused
+  embed-3: unreachable for 3m 19s: cannot connect: Connection refused (os error
+           111)
+  embed-4: /v1/models lists `llama`, and not `embed`
 
 idle  process, flex, 0 to 1 replica; 0 ready
   0 in flight, 0 queued, 1 conversation
@@ -113,4 +120,19 @@ fn the_shape_survives_a_round_trip() {
     let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
     let again: Status = serde_json::from_slice(&serde_json::to_vec(&status).expect("JSON")).expect("status");
     assert_eq!(again, status);
+}
+
+#[test]
+fn a1_the_status_tells_what_was_set_and_tuned_and_what_the_records_suffer() {
+    let status = r#"{"version":"0.1.0","uptime_s":3,"records":{"file":"s/.tidegate.db","trouble":"database or disk is full",
+      "waiting":3,"dropped":0},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
+      "in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,"replicas":[],"decision":null,"trouble":null,"sizing":{
+      "max":{"value":4,"from":"default","age_s":null},"min":{"value":1,"from":"set","age_s":64},
+      "target_concurrency":{"value":24,"from":"tuned","age_s":190000,"on":"L4"}}}]}"#;
+    let text = render(&serde_json::from_str(status).expect("the shape"), Style::PLAIN);
+    let expected = "tidegate 0.1.0, up 3.0s\n  trouble: s/.tidegate.db takes nothing: database or disk is full; 3 records \
+                    are held in memory and would be lost with the gateway\n\nchat  process, flex, 1 to 4 replicas; 0 \
+                    ready\n  0 in flight, 0 queued, 0 conversations\n  min 1: set by hand 1m 4s ago; target_concurrency \
+                    24: tuned on L4 2d 4h ago\n";
+    assert_eq!(text, expected);
 }

@@ -10,6 +10,7 @@ mod error;
 mod exec;
 mod nearest;
 mod reader;
+mod resize;
 mod server;
 mod slurm;
 mod tls;
@@ -39,8 +40,11 @@ use toml::de::DeTable;
 use crate::upstream::tls::Tls;
 
 pub use error::ConfigError;
+pub use resize::RESIZABLE;
+use resize::Written;
 pub use server::{Access, Level, Log, ServerLimits};
 pub use url::BaseUrl;
+pub use value::amount;
 
 /// Largest configuration file, in bytes.
 const LARGEST: u64 = 4 << 20;
@@ -62,6 +66,8 @@ pub struct Config {
     pub budget: Bounds,
     /// The deployments in the order of the file, at least one; names and aliases are unique over all.
     pub deployments: Vec<Deployment>,
+    /// What was read, for [`Config::resized`].
+    written: Written,
 }
 
 /// One model and the fleet that serves it.
@@ -210,7 +216,9 @@ impl Config {
         })?;
         let config = server::read(reader::Table::root(&faults, root.get_ref()), &base_of(path));
         match (config, faults.into_problems()) {
-            (Some(config), problems) if problems.is_empty() => Ok(config),
+            (Some(config), problems) if problems.is_empty() => {
+                Ok(Self { written: Written::new(text, path), ..config })
+            }
             (_, problems) => Err(failed(problems)),
         }
     }

@@ -12,6 +12,7 @@ use tidegate_shared::offer::Money;
 use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Place, Table};
+use super::resize::Written;
 use super::{Config, Deployment, deployment, value};
 
 /// Limits of the server as a whole.
@@ -27,8 +28,8 @@ pub struct ServerLimits {
     pub first_byte: Duration,
     /// How long a replica may be silent in the middle of an answer, 1 ms to 24 h.
     pub between_bytes: Duration,
-    /// How long a client connection may go without the whole head of a request: the time between two requests of a kept
-    /// connection counts too, so this also bounds how long an idle one is kept (H6).
+    /// How long a client may take to begin its next request, so that an idle connection is closed; and, from its first
+    /// byte on, to send the whole head of it; beyond that: 408 (H6).
     pub header_read: Duration,
     /// How long running requests may go on after SIGTERM, up to 24 h; zero cuts them at once.
     pub shutdown: Duration,
@@ -138,7 +139,8 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     }
     root.finish();
     let good = all_good && !deployments.is_empty();
-    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, budget, deployments })
+    let written = Written::default();
+    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, budget, deployments, written })
 }
 
 /// The names that clients may send, over all deployments.

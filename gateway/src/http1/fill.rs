@@ -1,6 +1,7 @@
 //! Reads from a connection into memory that all connections of a core share, so that one that waits holds none.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -74,10 +75,47 @@ pub fn poll_read_into<S: AsyncRead + Unpin>(
     Poll::Ready(Ok(read))
 }
 
-/// Whether nothing has come and the other side has not ended the connection, as far as this core has heard.
+/// Whether nothing has come and the other side has not ended the connection, as far as this core has heard. Asked
+/// outside of the task's share of turns: with that used up, tokio says that nothing is there without having looked.
 pub fn is_quiet<S: AsyncRead + Unpin>(stream: &mut S) -> bool {
     let mut byte = [0];
     let mut into = tokio::io::ReadBuf::new(&mut byte);
+    let look = poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut into));
     let mut nobody = Context::from_waker(std::task::Waker::noop());
-    Pin::new(stream).poll_read(&mut nobody, &mut into).is_pending()
+    pin!(tokio::task::unconstrained(look)).poll(&mut nobody).is_pending()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use futures_util::FutureExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::consume_budget;
+
+    use super::*;
+
+    /// A connection at rest on which the other side does something before it is looked at, by a task whose share of
+    /// turns is used up.
+    async fn seen(act: impl AsyncFnOnce(TcpStream)) -> bool {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
+        let theirs = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
+        let (mut ours, _) = listener.accept().await.expect("accept");
+        assert!(is_quiet(&mut ours));
+        act(theirs).await;
+        ours.readable().await.expect("readable");
+        while consume_budget().now_or_never().is_some() {}
+        let mut nothing = [0];
+        let read =
+            poll_fn(|cx| Pin::new(&mut ours).poll_read(cx, &mut tokio::io::ReadBuf::new(&mut nothing)));
+        assert!(read.now_or_never().is_none(), "it is used up: a plain look sees nothing");
+        is_quiet(&mut ours)
+    }
+
+    #[tokio::test]
+    async fn r5_a_dead_connection_is_no_quiet_one_to_a_task_that_has_done_much() {
+        assert!(!seen(async |theirs| drop(theirs)).await, "it was closed");
+        assert!(!seen(async |mut theirs: TcpStream| theirs.write_all(b"x").await.expect("sent")).await);
+    }
 }

@@ -10,8 +10,9 @@ use thiserror::Error;
 
 use super::body::Left;
 
-/// Largest head, in bytes.
-pub const HEAD_MAX: usize = 512 << 10;
+/// Largest head, in bytes. It is held outside of the memory that bodies may take, once for each connection. Of the same
+/// order as what other proxies take: nginx four buffers of 8 KiB, HAProxy one of 16 KiB, Envoy 60 KiB.
+pub const HEAD_MAX: usize = 64 << 10;
 /// Most headers in one.
 const HEADERS_MAX: usize = 100;
 /// Room in the map for headers that are added on the way.
@@ -19,18 +20,27 @@ const MORE: usize = 6;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.
 const TARGET_MAX: usize = 65_534;
 
+/// Why one cannot know where a message ends (RFC 9112, 6.1 and 6.3).
+const TWO_ENDS: BadHead =
+    BadHead::Malformed("both content-length and transfer-encoding; only one is allowed");
+const OLD_CODING: BadHead = BadHead::Malformed("HTTP/1.0 has no transfer-encoding");
+const NO_END: BadHead = BadHead::Malformed("the transfer-encoding does not end in `chunked`, once");
+
 /// Why bytes are no head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadHead {
     /// It is not HTTP/1.1.
     #[error("{0}")]
     Malformed(&'static str),
-    /// It is longer than [`HEAD_MAX`] or has over 100 headers.
-    #[error("the head is too large")]
+    /// It is longer than [`HEAD_MAX`] or has over [`HEADERS_MAX`] headers.
+    #[error("the head is over {HEAD_MAX} bytes or has over {HEADERS_MAX} headers")]
     TooLarge,
-    /// Its target is over 65,534 bytes.
+    /// Its target is over 65,534 bytes, or its first line alone over [`HEAD_MAX`].
     #[error("the URL is too long")]
     TargetTooLong,
+    /// The body is in a transfer coding under the chunks.
+    #[error("the only transfer-encoding that is understood is `chunked`")]
+    Coding,
 }
 
 impl From<httparse::Error> for BadHead {
@@ -69,13 +79,13 @@ type Slots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
 /// See [`BadHead`].
 pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<()>>>, BadHead> {
     let seen = seen.saturating_sub(skip_empty_lines(bytes));
-    if !may_be_whole(bytes, seen)? {
+    if !may_be_whole(bytes, seen).map_err(|_| crowded(bytes))? {
         return Ok(None);
     }
     let mut slots: Slots<'_> = [MaybeUninit::uninit(); HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
     let httparse::Status::Complete(length) = parsed.parse_with_uninit_headers(bytes, &mut slots)? else {
-        return more(bytes);
+        return more(bytes).map_err(|_| crowded(bytes));
     };
     let target = parsed.path.unwrap_or_default();
     if target.len() > TARGET_MAX {
@@ -85,6 +95,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
         .map_err(|_| BadHead::Malformed("the method is no word"))?;
     let version = version(parsed.version);
     let at = offset(bytes, target.as_bytes());
+    bounded(length).map_err(|_| crowded(bytes))?;
     let whole = Whole::new(bytes, length);
     let uri = Uri::from_maybe_shared(whole.slice(at, target.len()))
         .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
@@ -92,13 +103,11 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
     bytes.advance(length);
 
     let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
-    let doubtful = marks.framing && is_doubtful(&headers);
     let mut message = Request::new(());
     let expects = marks.expect
         && version == Version::HTTP_11
         && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
-    let keeps = keeps && !doubtful;
     (*message.method_mut(), *message.uri_mut()) = (method, uri);
     (*message.version_mut(), *message.headers_mut()) = (version, headers);
     Ok(Some(Head { message, body, keeps, expects }))
@@ -129,6 +138,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
             bytes.advance(length);
             continue;
         }
+        bounded(length)?;
         let version = version(parsed.version);
         let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
         bytes.advance(length);
@@ -137,7 +147,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let told = headers.contains_key(TRANSFER_ENCODING)
             || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-        let doubtful = is_doubtful(&headers) || (bodyless && told);
+        let doubtful = has_two_ends(&headers) || (bodyless && told);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
         let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
         let mut message = Response::new(());
@@ -179,6 +189,17 @@ fn may_be_whole(bytes: &[u8], seen: usize) -> Result<bool, BadHead> {
         return Err(BadHead::TooLarge);
     }
     Ok(whole)
+}
+
+/// A whole head of this length may have come in one piece.
+fn bounded(length: usize) -> Result<(), BadHead> {
+    if length > HEAD_MAX { Err(BadHead::TooLarge) } else { Ok(()) }
+}
+
+/// What is too large about the head of a request that is.
+fn crowded(bytes: &[u8]) -> BadHead {
+    let line = bytes.get(..HEAD_MAX).unwrap_or(bytes);
+    if line.contains(&b'\n') { BadHead::TooLarge } else { BadHead::TargetTooLong }
 }
 
 fn version(minor: Option<u8>) -> Version {
@@ -233,9 +254,9 @@ impl Whole {
     }
 }
 
-/// Whether a message says twice where it ends, which may be an attempt to hide a second one in it: the transfer coding
-/// counts, and nothing else is read from that connection (RFC 9112, 6.3).
-fn is_doubtful(headers: &HeaderMap) -> bool {
+/// Whether a message says twice where it ends, which may be an attempt to hide a second one in it. A request is refused
+/// then; of an answer the transfer coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
+fn has_two_ends(headers: &HeaderMap) -> bool {
     headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
 }
 
@@ -254,39 +275,48 @@ fn keeps(headers: &HeaderMap, version: Version) -> bool {
     version == Version::HTTP_11 || keep_alive
 }
 
-/// The body of a request (RFC 9112, 6.3). One that has both a length and chunks is chunked; whether it is answered with
-/// anything but 400 is not decided here.
+/// The body of a request (RFC 9112, 6.3).
 fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> {
     let length = length(headers, false)?;
-    match last_coding(headers) {
-        Some(_) if version != Version::HTTP_11 => {
-            Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
-        }
-        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
-        Some(_) => Err(BadHead::Malformed("the only transfer-encoding that is understood is `chunked`")),
-        None => Ok(length.map_or(Left::NONE, Left::Length)),
+    let chunked = is_chunked(headers, version)?;
+    if chunked && length.is_some() {
+        return Err(TWO_ENDS);
     }
+    Ok(if chunked { Left::chunked() } else { length.map_or(Left::NONE, Left::Length) })
 }
 
 /// The body of the answer to a request that is neither HEAD nor CONNECT (RFC 9112, 6.3).
 fn response_body(headers: &HeaderMap, status: StatusCode, version: Version) -> Result<Left, BadHead> {
+    let chunked = is_chunked(headers, version)?;
     if status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Left::NONE);
     }
-    match last_coding(headers) {
-        Some(_) if version != Version::HTTP_11 => {
-            Err(BadHead::Malformed("HTTP/1.0 has no transfer-encoding"))
-        }
-        Some(coding) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Left::chunked()),
-        Some(_) => Ok(Left::Close),
-        None => Ok(length(headers, true)?.map_or(Left::Close, Left::Length)),
+    if chunked {
+        return Ok(Left::chunked());
     }
+    Ok(length(headers, true)?.map_or(Left::Close, Left::Length))
 }
 
-/// The last transfer coding, which says how the body ends.
-fn last_coding(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get_all(TRANSFER_ENCODING).iter().next_back()?;
-    value.as_bytes().rsplit(|byte| *byte == b',').next().map(<[u8]>::trim_ascii)
+/// Whether the body is in chunks, which is the one transfer coding that is understood: the headers that tell of it end
+/// here, so a body in another one under the chunks would be relayed as what it is not.
+fn is_chunked(headers: &HeaderMap, version: Version) -> Result<bool, BadHead> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let Some(first) = codings.next() else { return Ok(false) };
+    if version != Version::HTTP_11 {
+        return Err(OLD_CODING);
+    }
+    let is_chunked = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if is_chunked(first.as_bytes()) && codings.next().is_none() {
+        return Ok(true);
+    }
+    let (mut times, mut at_the_end) = (0, false);
+    for value in headers.get_all(TRANSFER_ENCODING) {
+        for coding in value.as_bytes().split(|byte| *byte == b',') {
+            at_the_end = is_chunked(coding);
+            times += u32::from(at_the_end);
+        }
+    }
+    Err(if at_the_end && times == 1 { BadHead::Coding } else { NO_END })
 }
 
 /// The length that is told, by however many headers, and in lists where those are allowed: all must agree.

@@ -82,6 +82,17 @@ pub enum ResponseBody {
     Kept(Box<Kept>),
 }
 
+impl ResponseBody {
+    /// The client takes it too slowly. Whether this is new: it may have been taken away before.
+    pub fn give_up(&mut self) -> bool {
+        match self {
+            Self::Own(_) => true,
+            Self::Relay(relay) => relay.give_up(),
+            Self::Kept(kept) => kept.give_up(),
+        }
+    }
+}
+
 impl From<Bytes> for ResponseBody {
     fn from(bytes: Bytes) -> Self {
         Self::Own((!bytes.is_empty()).then_some(bytes))

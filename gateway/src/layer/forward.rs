@@ -155,7 +155,7 @@ impl Attempt<'_> {
                 return Next::Refuse(NO_SOCKET);
             }
             UpstreamError::Connect { .. } => (Fault::Connect, Failure::Connect),
-            UpstreamError::Broken { .. } => (Fault::Broken, Failure::Broken),
+            UpstreamError::Broken { .. } | UpstreamError::Head(_) => (Fault::Broken, Failure::Broken),
             UpstreamError::Silent(_) => (Fault::Silent, Failure::Broken),
         };
         held.blame(fault, &error.to_string());
@@ -200,6 +200,9 @@ fn verdict(error: &UpstreamError) -> Option<ApiError> {
             let text = format!("the replica sent no answer within {} s", limit.as_secs());
             Some(ApiError::replica_timeout(text))
         }
+        UpstreamError::Head(bad) => Some(ApiError::bad_replica(format!(
+            "the replica broke the protocol in the head of its answer: {bad}"
+        ))),
         UpstreamError::Broken { begun: true, .. } => {
             Some(ApiError::bad_replica("the replica broke the protocol, or off, in the head of its answer"))
         }
@@ -248,7 +251,15 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         Refusal::StartFailed => {
             format!("model `{name}` cannot be started; its operator can see why in the status")
         }
-        Refusal::NoReplica => format!("no replica of model `{name}` answers"),
+        Refusal::OtherModel => format!(
+            "no replica serves model `{name}`: the engines that run for it list other models; its operator can see which \
+             in the status"
+        ),
+        Refusal::Unreachable => format!(
+            "no replica of model `{name}` can be reached: connections to all of them fail; its operator can see why in \
+             the status"
+        ),
+        Refusal::NoReplica => format!("no replica of model `{name}` is ready"),
         Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
     let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());

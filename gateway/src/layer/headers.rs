@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use smallvec::SmallVec;
 use tidegate_shared::names::header;
+
+use crate::openai::ApiError;
 
 /// Whether a header belongs to one connection.
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -47,6 +49,18 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// Turns a client's headers into those for a replica; `host` and the length of the body are set when it is sent.
 pub fn for_replica(headers: &mut HeaderMap) {
     drop_headers(headers, |name| is_hop_by_hop(name) || is_for_gateway(name));
+}
+
+/// The value of one of Tidegate's own headers. One that is there twice may mean either to whoever reads it.
+///
+/// # Errors
+/// 400 for a header that is there twice.
+pub fn only<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a HeaderValue>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(second)) => Err(ApiError::bad_header(name, second.as_bytes(), "there once")),
+        (first, None) => Ok(first),
+    }
 }
 
 /// Drops the headers that are `unwanted`, and those that `connection` names.

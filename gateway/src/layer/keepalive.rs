@@ -22,6 +22,7 @@ use tokio::time::Sleep;
 
 use super::body::ResponseBody;
 use super::forward::is_event_stream;
+use super::headers::only;
 use super::respond;
 use super::stream::Cut;
 use crate::clock::Clock;
@@ -40,22 +41,29 @@ const NAME: HeaderName = HeaderName::from_static(header::KEEPALIVE);
 /// here; and what the replica answers must not be compressed, since comments cannot be put into that.
 ///
 /// # Errors
-/// 400 for a value that is no number of seconds within the bounds.
+/// 400 for a value that is no number of seconds within the bounds, or a header that is there twice.
 pub fn asked(headers: &mut HeaderMap, stream: bool) -> Result<Option<Duration>, ApiError> {
-    let Some(value) = headers.remove(NAME).filter(|_| stream) else { return Ok(None) };
-    let text = value.to_str().unwrap_or("not text").trim();
-    match text.parse().ok().filter(|seconds| SECONDS.contains(seconds)) {
-        Some(seconds) => {
-            headers.remove(ACCEPT_ENCODING);
-            Ok(Some(Duration::from_secs(seconds)))
-        }
-        None => {
-            let (least, most) = SECONDS.into_inner();
-            let shown: String = text.chars().take(40).collect();
-            let bounds = format!("must be a whole number of seconds from {least} to {most}");
-            Err(ApiError::bad_request(format!("{NAME} is `{shown}`; it {bounds}")))
-        }
+    if !headers.contains_key(NAME) {
+        return Ok(None);
     }
+    let told = only(headers, header::KEEPALIVE).and_then(|told| told.map(seconds).transpose());
+    headers.remove(NAME);
+    if !stream {
+        return Ok(None);
+    }
+    let every = told?;
+    headers.remove(ACCEPT_ENCODING);
+    Ok(every)
+}
+
+fn seconds(value: &HeaderValue) -> Result<Duration, ApiError> {
+    let told = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let told = told.filter(|seconds| SECONDS.contains(seconds)).map(Duration::from_secs);
+    told.ok_or_else(|| {
+        let (least, most) = SECONDS.into_inner();
+        let allowed = format!("a whole number of seconds from {least} to {most}");
+        ApiError::bad_header(header::KEEPALIVE, value.as_bytes(), &allowed)
+    })
 }
 
 /// The answer, if it comes before the first comment is due; else a stream of comments that it will follow.
@@ -140,6 +148,15 @@ impl Kept {
         Self { state, every, clock, timer, due: false }
     }
 
+    /// The client takes it too slowly. Whether this is new.
+    pub(super) fn give_up(&mut self) -> bool {
+        match &mut self.state {
+            State::Stream(body, _) => body.give_up(),
+            State::Waiting(_) | State::Whole(..) => true,
+            State::Over => false,
+        }
+    }
+
     /// The silence begins anew.
     fn rest(&mut self) {
         let end = self.clock.timer(self.clock.now() + self.every);
@@ -189,9 +206,11 @@ impl Body for Kept {
                         this.rest();
                         return Poll::Ready(Some(Ok(frame)));
                     }
-                    Poll::Ready(end) => {
+                    // It stays until all was taken.
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Ready(cut) => {
                         this.state = State::Over;
-                        return Poll::Ready(end);
+                        return Poll::Ready(cut);
                     }
                     Poll::Pending => return this.silent(cx),
                 },
@@ -215,7 +234,11 @@ impl Body for Kept {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Over)
+        match &self.state {
+            State::Over => true,
+            State::Stream(body, _) => body.is_end_stream(),
+            State::Waiting(_) | State::Whole(..) => false,
+        }
     }
 }
 
@@ -273,6 +296,15 @@ mod tests {
             assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
         }
         assert_eq!(super::asked(&mut HeaderMap::new(), true), Ok(None));
+        let mut twice = HeaderMap::new();
+        for seconds in ["15", "20"] {
+            twice.append(NAME, HeaderValue::from_static(seconds));
+        }
+        let error = super::asked(&mut twice.clone(), true).expect_err("twice");
+        assert_eq!((error.status, error.error.param), (400, Some(header::KEEPALIVE)));
+        assert!(error.error.message.contains("`20`"), "{error:?}");
+        assert_eq!(super::asked(&mut twice, false), Ok(None), "nobody is asked");
+        assert!(twice.is_empty());
     }
 
     #[tokio::test]

@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tidegate_shared::time::Instant;
 
 use super::stream::{Cut, Exchange};
 use crate::clock::Clock;
+use crate::telemetry::meter::{self, GaveUp};
 
 /// How long a client may take nothing of an answer. What it has not read fills the buffers of both machines first, so
 /// a person who stops a stream for a while is not meant.
@@ -27,9 +29,10 @@ const KEPT: usize = 64;
 /// What is said of a client that was given up.
 const STALLED: &str = "the client took nothing of the answer for too long";
 
-/// Whether a client is too slow that is `away` now and was `in_all` ever, and took so many bytes.
-pub(super) fn too_slow(away: Duration, in_all: Duration, taken: u64, limit: Duration) -> bool {
-    away >= limit || in_all >= limit + Duration::from_secs(taken / SLOWEST)
+/// When a client is given up that has taken nothing `since` then, had been away for so long `before`, and had taken so
+/// many bytes.
+pub fn slow_by(since: Instant, before: Duration, taken: u64, limit: Duration) -> Instant {
+    since + limit.min((limit + Duration::from_secs(taken / SLOWEST)).saturating_sub(before))
 }
 
 /// `None` once it is taken away.
@@ -99,6 +102,7 @@ impl Relays {
             for shared in stalled {
                 let taken = shared.borrow_mut().take();
                 if let Some(exchange) = taken {
+                    meter::gave_up(GaveUp::Answer);
                     exchange.give_up(STALLED);
                 }
             }
@@ -112,6 +116,14 @@ pub struct Relay {
     key: usize,
     exchange: Shared,
     relays: Rc<Relays>,
+}
+
+impl Relay {
+    /// The client is too slow. Whether this is new.
+    pub(super) fn give_up(&mut self) -> bool {
+        let taken = self.exchange.borrow_mut().take();
+        taken.map(|exchange| exchange.give_up(STALLED)).is_some()
+    }
 }
 
 impl Drop for Relay {
@@ -147,9 +159,12 @@ mod tests {
     #[test]
     fn h6_a_client_may_pause_and_may_be_slow_but_not_for_ever() {
         let [half, limit, hour] = [30, 60, 3600].map(Duration::from_secs);
-        assert!(!too_slow(half, half, 0, limit), "a pause");
-        assert!(too_slow(limit, limit, 1 << 30, limit), "away, whatever it took before");
-        assert!(too_slow(half, hour, 6000, limit), "a frame of 100 bytes a minute");
-        assert!(!too_slow(half, hour, 4 << 20, limit), "slow, but it comes to an end");
+        let since = Instant::ZERO + hour;
+        let slow_after = |before, taken| slow_by(since, before, taken, limit).since(since);
+        assert_eq!(slow_after(Duration::ZERO, 0), limit, "a pause");
+        assert_eq!(slow_after(half, 0), half, "it was away before");
+        assert_eq!(slow_after(Duration::ZERO, 1 << 30), limit, "away, whatever it took before");
+        assert_eq!(slow_after(hour, 6000), Duration::ZERO, "a frame of 100 bytes a minute");
+        assert_eq!(slow_after(hour, 4 << 20), limit, "slow, but it comes to an end");
     }
 }

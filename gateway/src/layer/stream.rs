@@ -16,8 +16,9 @@ use tidegate_shared::request::Outcome;
 use tidegate_shared::time::Instant;
 use tokio::time::Sleep;
 
-use super::relay::too_slow;
+use super::relay::slow_by;
 use crate::clock::Clock;
+use crate::openai::error::CLIENT_LEFT;
 use crate::openai::{ApiError, SseScan, usage::Tail};
 use crate::pool::{Fault, Held, Sign};
 use crate::telemetry::record::Record;
@@ -117,12 +118,13 @@ impl Exchange {
     /// Whether the client is away for too long: it has not asked since the last frame, so that nobody looks at the
     /// replica either.
     pub(super) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
-        let away = now.since(self.record.last_bytes());
-        !self.is_over() && !self.asking && too_slow(away, self.away + away, self.record.bytes_out(), limit)
+        let since = self.record.last_bytes();
+        !self.is_over() && !self.asking && slow_by(since, self.away, self.record.bytes_out(), limit) <= now
     }
 
-    /// The client is given up; what is held is given back when this is dropped.
+    /// The client is given up and does not get all of the answer, whatever the replica did; what is held is given back when this is dropped.
     pub(super) fn give_up(mut self, why: &str) {
+        self.record.status(CLIENT_LEFT);
         self.record.trouble(why);
     }
 

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use tidegate_shared::names::header;
 use tidegate_shared::request::Priority;
 
+use super::headers::only;
 use crate::openai::ApiError;
 
 /// The longest time that a client may give a request to start.
@@ -44,15 +45,6 @@ pub fn start_within(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
     let envoy = headers.get(header::ENVOY_TIMEOUT_MS).and_then(milliseconds);
     let sdk = header::SDK_TIMEOUTS.iter().filter_map(|name| headers.get(*name)).filter_map(seconds);
     Ok(own.into_iter().chain(envoy).chain(sdk).min())
-}
-
-/// The value of a header that must not be there twice.
-fn only<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a HeaderValue>, ApiError> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (_, Some(second)) => Err(ApiError::bad_header(name, second.as_bytes(), "there once")),
-        (first, None) => Ok(first),
-    }
 }
 
 fn milliseconds(value: &HeaderValue) -> Option<Duration> {

@@ -61,12 +61,13 @@ impl ApiError {
         Self::new(400, INVALID_REQUEST, "invalid_header", message).about(name)
     }
 
-    /// 400, 414 or 431: what came is no head of a request.
+    /// 400, 414, 431 or 501: what came is no head of a request, or not of one that can be read.
     pub fn bad_head(bad: BadHead) -> Self {
         let (status, code) = match bad {
             BadHead::Malformed(_) => (400, "invalid_request"),
             BadHead::TargetTooLong => (414, "url_too_long"),
             BadHead::TooLarge => (431, "headers_too_large"),
+            BadHead::Coding => (501, "unknown_transfer_encoding"),
         };
         Self::new(status, INVALID_REQUEST, code, bad.to_string())
     }

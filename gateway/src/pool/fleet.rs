@@ -6,6 +6,7 @@ use futures_util::future::BoxFuture;
 use tidegate_scaler::fleet::{self, Fleet};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{ReplicaId, replica_name};
+use tidegate_shared::time::Instant;
 
 use super::{Change, Pool};
 use crate::endpoint::Endpoint;
@@ -48,6 +49,10 @@ impl Fleet for PoolFleet {
 
     fn trouble(&self, id: ReplicaId) -> Option<String> {
         self.pool.trouble(id)
+    }
+
+    fn hold_starts(&self, until: Instant) {
+        self.pool.hold_starts(until);
     }
 
     fn announce(&self, id: ReplicaId, change: fleet::Change) {

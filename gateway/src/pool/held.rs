@@ -153,8 +153,8 @@ impl Future for Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.pool.locked(|state, _| {
-                state.dispatcher.abandon(ticket);
+            self.pool.locked(|state, now| {
+                state.dispatcher.abandon(now, ticket);
                 state.waiters.remove(&ticket)
             });
         }

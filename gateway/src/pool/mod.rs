@@ -6,6 +6,7 @@
 
 mod fleet;
 mod held;
+mod holding;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,8 +25,9 @@ use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
+pub use holding::{Holding, Needed};
 pub use tidegate_gateway_core::dispatch::{
-    Cause, Change, Fault, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Way,
+    Cause, Change, Fault, NoHold, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
 };
 
 use crate::clock::Clock;
@@ -91,6 +93,8 @@ pub struct ReplicaDetail {
     pub limit: u32,
     /// What it is trusted with.
     pub trust: Trust,
+    /// Why it cannot serve, and since when.
+    pub unfit: Option<(Unfit, Instant)>,
     /// Whether it is over its load limit, so that conversations at home there detour (R4).
     pub over: bool,
 }
@@ -116,6 +120,11 @@ impl Pool {
         };
         let (rearm, pressed) = (Notify::new(), Notify::new());
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
+    }
+
+    /// Another concurrency limit, and whether a replica can be started (see [`Dispatcher::resize`]).
+    pub fn resize(self: &Arc<Self>, concurrency: u32, startable: bool) {
+        self.locked(|state, now| state.dispatcher.resize(now, concurrency, startable));
     }
 
     /// The deployment's name.
@@ -154,6 +163,11 @@ impl Pool {
     pub fn trouble(&self, id: ReplicaId) -> Option<String> {
         let endpoint = self.state.lock().endpoints.get(&id).cloned();
         endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+    }
+
+    /// The base URL of a replica, for operators only; `None` while it has none.
+    pub fn url(&self, id: ReplicaId) -> Option<String> {
+        self.state.lock().endpoints.get(&id).map(|endpoint| endpoint.url().to_owned())
     }
 
     /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.
@@ -195,6 +209,11 @@ impl Pool {
         });
     }
 
+    /// No start is tried before `until` (C1).
+    pub fn hold_starts(&self, until: Instant) {
+        self.state.lock().dispatcher.hold_starts(until);
+    }
+
     /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the
     /// coming report (R8). Gives the moment, for [`EngineReport::asked`].
     pub fn ask(self: &Arc<Self>, endpoint: &Arc<Endpoint>) -> Instant {
@@ -231,10 +250,16 @@ impl Pool {
             load: state.dispatcher.load(seen.at, replica.id),
             limit: state.dispatcher.limit(replica.id),
             trust: state.dispatcher.trust(replica.id),
+            unfit: state.dispatcher.unfit(replica.id),
             over: state.dispatcher.is_over(seen.at, replica.id),
         });
         let replicas = replicas.collect();
         (seen, replicas, state.dispatcher.conversations())
+    }
+
+    /// Why a replica cannot serve, if that is so.
+    pub fn unfit(&self, id: ReplicaId) -> Option<Unfit> {
+        self.state.lock().dispatcher.unfit(id).map(|(why, _)| why)
     }
 
     /// Which ways requests went in the last five minutes, and how long the last start took (E2).

@@ -4,20 +4,22 @@
 //! alive whatever its health check says (C-006); what failed checks mean is for `tidegate_gateway_core::health`. While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
 
 pub mod dialect;
+mod listed;
 pub mod signals;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Deserialize;
+use thiserror::Error;
 use tidegate_gateway_core::health::{Judgement, Life, Probes, Unwell};
 use tidegate_shared::time::Instant;
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
 use crate::once::{NoAnswer, get};
-use crate::pool::{Change, Pool};
+use crate::pool::{Change, Pool, Unfit};
+use listed::Listed;
 
 /// Between probes of a replica that starts or is down.
 const STARTING: Duration = Duration::from_millis(100);
@@ -36,14 +38,26 @@ pub struct Prober {
     model: Arc<str>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Models {
-    data: Vec<Model>,
+/// Why a replica is not ready.
+#[derive(Debug, Error)]
+enum NotReady {
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    /// Its engine is well, and lists other models.
+    #[error("/v1/models lists {others}, and not `{model}`")]
+    OtherModel { others: String, model: Arc<str> },
 }
 
-#[derive(Debug, Deserialize)]
-struct Model {
-    id: String,
+impl NotReady {
+    /// Whether it says that the replica cannot serve as it is; `None` where nothing was seen of it.
+    fn unfit(&self) -> Option<Option<Unfit>> {
+        match self {
+            Self::OtherModel { .. } => Some(Some(Unfit::OtherModel)),
+            Self::NoAnswer(NoAnswer::Unreachable(_) | NoAnswer::Late(_)) => Some(Some(Unfit::Unreachable)),
+            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_)) => Some(None),
+            Self::NoAnswer(NoAnswer::Local(_)) => None,
+        }
+    }
 }
 
 impl Prober {
@@ -63,7 +77,7 @@ impl Prober {
     async fn keep_asking(&self, pool: &Arc<Pool>, endpoint: &Arc<Endpoint>) {
         let mut starting = true;
         loop {
-            self.until_ready(endpoint).await;
+            self.until_ready(pool, endpoint, starting).await;
             endpoint.well();
             pool.change(endpoint.id(), Change::Ready);
             if !std::mem::take(&mut starting) {
@@ -80,13 +94,31 @@ impl Prober {
         }
     }
 
-    async fn until_ready(&self, endpoint: &Endpoint) {
-        loop {
-            match self.readiness(endpoint).await {
-                Ok(()) => return,
-                Err(no) => endpoint.note_trouble(&no.to_string()),
+    async fn until_ready(&self, pool: &Arc<Pool>, endpoint: &Endpoint, starting: bool) {
+        let mut last = None;
+        while let Err(no) = self.readiness(endpoint).await {
+            endpoint.note_trouble(&no.to_string());
+            if let Some(found) = no.unfit().filter(|found| last != Some(*found)) {
+                last = Some(found);
+                pool.change(endpoint.id(), Change::Looked(found));
+                self.warn(pool, endpoint, &no, starting);
             }
             tokio::time::sleep(STARTING).await;
+        }
+    }
+
+    /// Once for each time that it turns out to be unfit; that one which was ready cannot be reached is told already.
+    fn warn(&self, pool: &Pool, endpoint: &Endpoint, no: &NotReady, starting: bool) {
+        let name = endpoint.name();
+        match pool.unfit(endpoint.id()) {
+            Some(Unfit::OtherModel) => tracing::warn!(
+                "{name} serves another model: {no}; it gets no request until it lists `{}` (`model` in its deployment)",
+                self.model
+            ),
+            Some(Unfit::Unreachable) if starting => {
+                tracing::warn!("{name} cannot be reached at {}: {no}; it is tried on", endpoint.url());
+            }
+            Some(Unfit::Unreachable) | None => {}
         }
     }
 
@@ -100,10 +132,13 @@ impl Prober {
                 () = endpoint.until_suspected() => suspected = true,
             }
             // Who is suspected may have begun anew, and is ready when it has loaded its model (C-028).
-            let look = if suspected { self.readiness(endpoint).await } else { self.health(endpoint).await };
+            let look = match suspected {
+                true => self.readiness(endpoint).await,
+                false => self.health(endpoint).await.map_err(NotReady::from),
+            };
             let no = match look {
                 // The gateway's own trouble says nothing about the replica.
-                Err(NoAnswer::Local(_)) => continue,
+                Err(NotReady::NoAnswer(NoAnswer::Local(_))) => continue,
                 Err(no) => no,
                 Ok(()) => {
                     probes.well();
@@ -114,7 +149,8 @@ impl Prober {
                     continue;
                 }
             };
-            let how = if matches!(no, NoAnswer::Slow(_)) { Unwell::Slow } else { Unwell::Wrong };
+            let slow = matches!(no, NotReady::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Late(_)));
+            let how = if slow { Unwell::Slow } else { Unwell::Wrong };
             let life = Life { last_bytes: endpoint.last_bytes(), busy: pool.in_flight(endpoint.id()) > 0 };
             match probes.unwell(self.clock.now(), how, life) {
                 // It is late because it works.
@@ -128,7 +164,7 @@ impl Prober {
         }
     }
 
-    async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
+    async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NotReady> {
         self.health(endpoint).await?;
         let (status, body) = get(endpoint.into(), "/v1/models", PATIENCE).await?;
         if matches!(
@@ -138,15 +174,13 @@ impl Prober {
             return Ok(());
         }
         if status != StatusCode::OK {
-            return Err(format!("/v1/models answers {status}").into());
+            return Err(NoAnswer::Broken(format!("/v1/models answers {status}")).into());
         }
-        let models: Models = serde_json::from_slice(&body)
-            .map_err(|error| format!("/v1/models is no list of models: {error}"))?;
-        if models.data.iter().any(|model| *model.id == *self.model) {
-            return Ok(());
+        match listed::look(&body, &self.model).map_err(NoAnswer::Broken)? {
+            Listed::Yes => Ok(()),
+            Listed::Nothing => Err(NoAnswer::Broken("/v1/models lists no model yet".to_owned()).into()),
+            Listed::Others(others) => Err(NotReady::OtherModel { others, model: Arc::clone(&self.model) }),
         }
-        let listed: Vec<&str> = models.data.iter().map(|model| model.id.as_str()).take(5).collect();
-        Err(format!("/v1/models does not list `{}`; it lists {listed:?}", self.model).into())
     }
 
     async fn health(&self, endpoint: &Endpoint) -> Result<(), NoAnswer> {
@@ -182,7 +216,7 @@ pub async fn look(clock: Clock, endpoint: &Endpoint) -> Option<NotWell> {
         let seen = match health(endpoint, LOOK).await {
             Err(NoAnswer::Broken(_)) => Some(NotWell::Loading),
             Err(NoAnswer::Unreachable(_)) => Some(NotWell::Gone),
-            Ok(()) | Err(NoAnswer::Slow(_) | NoAnswer::Local(_)) => None,
+            Ok(()) | Err(NoAnswer::Slow(_) | NoAnswer::Late(_) | NoAnswer::Local(_)) => None,
         };
         *look = Look { at, seen };
     }
@@ -199,7 +233,18 @@ async fn health(endpoint: &Endpoint, patience: Duration) -> Result<(), NoAnswer>
     }
 }
 
-/// The beginning of a body, for a person.
+/// The beginning of a body, for a person: on one line, and nothing of it steers a terminal.
 fn excerpt(body: &[u8]) -> String {
-    String::from_utf8_lossy(body.get(..200).unwrap_or(body)).escape_debug().to_string()
+    let text = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
+    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
+    clean.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_an_engine_says_is_shown_as_it_is_and_on_one_line() {
+        let body = b"{\n  \"error\": \"loading\"\r\n}\n\x1b[2J";
+        assert_eq!(super::excerpt(body), r#"{ "error": "loading" } [2J"#);
+    }
 }

@@ -32,6 +32,12 @@ impl ClientStream {
         Self { inner, look: None }
     }
 
+    /// Dropped from here on, it is reset: what the kernel holds for a client that does not take it is thrown away.
+    pub(super) fn forsake(&self) {
+        // An error says that it is gone already.
+        let _ = self.inner.set_zero_linger();
+    }
+
     /// Resolves when the client has left, seen within half a second though nobody reads.
     pub(super) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Incoming;
@@ -20,7 +20,7 @@ use tidegate_shared::names::header;
 
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
-use crate::http1::head::BadHead;
+use crate::http1::head::{BadHead, HEAD_MAX};
 use crate::http1::write;
 use crate::layer::body::ResponseBody;
 use crate::layer::read::NoBody;
@@ -102,11 +102,11 @@ where
 }
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
-pub(super) fn unreadable(core: &Core, client: IpAddr, bad: BadHead) -> Response<ResponseBody> {
+pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response<ResponseBody> {
     let id = core.ids.of(&HeaderMap::new());
     let method = Method::from_bytes(b"-").unwrap_or_default();
     let record = Record::new(&core.gateway.sink, Some(client), &method, "", &id);
-    respond::error(record, &ApiError::bad_head(bad))
+    respond::error(record, error)
 }
 
 /// Answers a request.
@@ -118,6 +118,10 @@ pub(super) async fn handle(
     let id = core.ids.of(request.headers());
     let path = request.uri().path();
     let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
+    if is_crowded(&request) {
+        request.into_body().discard();
+        return respond::error(record, &ApiError::bad_head(BadHead::TooLarge));
+    }
     if let Some(fault) = malformed(&request) {
         request.into_body().discard();
         return closing(respond::error(record, &ApiError::bad_request(fault)));
@@ -158,8 +162,15 @@ pub(super) async fn handle(
     respond::json(&mut record, status, body)
 }
 
-/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host or another end
-/// of the body from it (RFC 9112, 3.2 and 6.1).
+/// Whether a head of HTTP/2 is larger than one of HTTP/1.1 may be, as HTTP/2 counts: its connection allows more, so that
+/// the client gets to see why.
+fn is_crowded(request: &Request<ClientBody>) -> bool {
+    let size = || request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+    request.version() == Version::HTTP_2 && size().sum::<usize>() > HEAD_MAX
+}
+
+/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host from it (RFC 9112,
+/// 3.2).
 fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
     if request.version() != Version::HTTP_11 {
         return None;
@@ -168,13 +179,7 @@ fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
     if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
-    if request.headers().contains_key(TRANSFER_ENCODING) && request.headers().contains_key(CONTENT_LENGTH) {
-        return Some("both content-length and transfer-encoding; only one is allowed");
-    }
-    let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
-    let known = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    (!known || codings.next().is_some())
-        .then_some("the only transfer-encoding that is understood is `chunked`")
+    None
 }
 
 /// Whether a value names a host. An empty one does: it is what a client sends for a target without a host.

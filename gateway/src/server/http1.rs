@@ -23,11 +23,11 @@ use super::reply::{Reply, Sent};
 use super::{Core, handle};
 use crate::clock;
 use crate::http1::fill::poll_fill;
-use crate::http1::head::BadHead;
 use crate::http1::write::{self, After, Framing};
 use crate::layer::body::ResponseBody;
 use crate::layer::{read, respond};
-use crate::telemetry::meter;
+use crate::openai::ApiError;
+use crate::telemetry::meter::{self, GaveUp};
 
 type Shared = Rc<RefCell<Link>>;
 
@@ -48,7 +48,11 @@ pub(super) async fn serve(core: &Rc<Core>, link: Link, client: IpAddr) {
         let head = match next(core, &link, closing.as_mut()).await {
             Next::Request(head) => head,
             Next::Bad(bad) => {
-                refuse(core, &link, client, bad).await;
+                refuse(core, &link, client, &ApiError::bad_head(bad)).await;
+                break;
+            }
+            Next::Slow => {
+                refuse(core, &link, client, &slow_head(core)).await;
                 break;
             }
             Next::End => return,
@@ -71,20 +75,47 @@ pub(super) async fn serve(core: &Rc<Core>, link: Link, client: IpAddr) {
     }
 }
 
-/// The next request, unless none comes in time, or the gateway stops before it begins.
+/// A client that has begun a request, or a protocol, and did not come to the end of that in time.
+pub(super) async fn too_slow(core: &Rc<Core>, link: Link, client: IpAddr) {
+    let link = Rc::new(RefCell::new(link));
+    refuse(core, &link, client, &slow_head(core)).await;
+    if let Some(link) = Rc::into_inner(link) {
+        linger(link.into_inner()).await;
+    }
+}
+
+fn slow_head(core: &Core) -> ApiError {
+    meter::gave_up(GaveUp::Head);
+    let limit = core.gateway.limits.header_read;
+    ApiError::request_too_slow(format!("the head of the request was not whole within {limit:?}"))
+}
+
+/// The next request, unless none begins in time or is whole in time after that, or the gateway stops before it begins.
 async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notified<'_>>) -> Next {
-    let clock = core.gateway.clock;
-    let by = clock.now() + core.gateway.limits.header_read;
+    let (clock, limit) = (core.gateway.clock, core.gateway.limits.header_read);
+    let mut by = clock.now() + limit;
+    let mut begun = false;
     poll_fn(|cx| {
         let mut link = link.borrow_mut();
         if let Poll::Ready(next) = link.poll_next(cx) {
             return Poll::Ready(next);
         }
+        let idle = link.is_idle();
+        if !begun && !idle {
+            (begun, by) = (true, clock.now() + limit);
+        }
         let stops = core.closing.begun.get() || closing.as_mut().poll(cx).is_ready();
-        if (stops && link.is_idle()) || link.is_late(cx, clock, by) {
+        if stops && idle {
             return Poll::Ready(Next::End);
         }
-        Poll::Pending
+        match link.is_late(cx, clock, by) {
+            true if idle => {
+                meter::gave_up(GaveUp::Idle);
+                Poll::Ready(Next::End)
+            }
+            true => Poll::Ready(Next::Slow),
+            false => Poll::Pending,
+        }
     })
     .await
 }
@@ -129,32 +160,42 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response<Respo
         (true, Version::HTTP_10) => After::KeepAlive,
         (true, _) => After::Keep,
     };
+    let owed = link.borrow_mut().owed();
     let head = |into: &mut Vec<u8>| {
+        into.extend_from_slice(owed);
         let line = (about.version, parts.status);
         write::response(into, line, &parts.headers, framing, after, clock::wall());
     };
     let body = (!bodyless && !about.is_head).then_some(body);
     let mut reply = Reply::new(head, framing, body);
     drop(parts);
+    let (clock, stall) = (core.gateway.clock, core.gateway.stall);
     let sent = poll_fn(|cx| {
         let mut link = link.borrow_mut();
-        match reply.poll(&mut link.stream, cx) {
-            Poll::Ready(sent) => Poll::Ready(sent),
-            Poll::Pending => link.poll_left(cx).map(|()| Sent::Cut),
+        if let Poll::Ready(sent) = reply.poll(&mut link.stream, cx) {
+            return Poll::Ready(sent);
         }
+        if reply.until(clock, stall).is_some_and(|by| link.is_late(cx, clock, by)) {
+            if reply.give_up() {
+                meter::gave_up(GaveUp::Answer);
+            }
+            link.give_up();
+            return Poll::Ready(Sent::Cut);
+        }
+        link.poll_left(cx).map(|()| Sent::Cut)
     });
     sent.await == Sent::Whole && goes_on
 }
 
 /// Answers what is no request; the connection does not go on.
-async fn refuse(core: &Core, link: &Shared, client: IpAddr, bad: BadHead) {
+async fn refuse(core: &Core, link: &Shared, client: IpAddr, error: &ApiError) {
     let about = About { version: Version::HTTP_11, is_head: false, keeps: false };
-    send(core, link, about, handle::unreadable(core, client, bad)).await;
+    send(core, link, about, handle::unreadable(core, client, error)).await;
 }
 
 /// Ends the connection. A client that still sends gets to see its answer: what comes is thrown away, within bounds.
 async fn linger(mut link: Link) {
-    if (link.is_read() && link.is_idle()) || link.stream.shutdown().await.is_err() {
+    if link.is_given_up() || (link.is_read() && link.is_idle()) || link.stream.shutdown().await.is_err() {
         return;
     }
     read::throw_away(|cx, thrown| poll_fill(&mut link.stream, cx, thrown)).await;

@@ -38,10 +38,12 @@ pub(super) struct Link {
     seen: usize,
     /// The body of the present request.
     body: Left,
-    /// What of `100 Continue` is to be sent before the body is read.
-    expected: &'static [u8],
+    /// To be sent before the body is read.
+    go_on: GoOn,
+    /// The client was too slow: nothing is waited for any more.
+    given_up: bool,
     /// Wakes in time for the limit on silence, or earlier.
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 /// What reading for a request came to.
@@ -49,13 +51,16 @@ pub(super) struct Link {
 pub(super) enum Next {
     Request(Head<Request<()>>),
     Bad(BadHead),
-    /// The client has left.
+    /// It has begun and did not come to an end in time.
+    Slow,
+    /// The client has left, or nothing has come in time.
     End,
 }
 
 impl Link {
     pub(super) fn new(stream: ClientStream, ahead: BytesMut) -> Self {
-        Self { stream, ahead, seen: 0, body: Left::NONE, expected: &[], alarm: None }
+        let (body, go_on) = (Left::NONE, GoOn::default());
+        Self { stream, ahead, seen: 0, body, go_on, given_up: false, alarm: None }
     }
 
     /// Whether nothing of a next request has come. The empty lines that some clients send after a body are dropped.
@@ -71,7 +76,7 @@ impl Link {
                 Ok(Some(head)) => {
                     self.seen = 0;
                     self.body = head.body.clone();
-                    self.expected = if head.expects { CONTINUE } else { &[] };
+                    self.go_on = if head.expects { GoOn(CONTINUE) } else { GoOn::default() };
                     if self.ahead.is_empty() {
                         self.ahead = BytesMut::new();
                     }
@@ -89,14 +94,32 @@ impl Link {
 
     /// Whether the moment `by` has passed; else the task is woken when it has.
     pub(super) fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(clock.timer(by))));
+        let (rings, alarm) =
+            self.alarm.get_or_insert_with(|| (by, Box::pin(tokio::time::sleep_until(clock.timer(by)))));
+        // It may be left from a limit that was further away.
+        if *rings > by {
+            alarm.as_mut().reset(clock.timer(by));
+            *rings = by;
+        }
         while alarm.as_mut().poll(cx).is_ready() {
             if by <= clock.now() {
                 return true;
             }
             alarm.as_mut().reset(clock.timer(by));
+            *rings = by;
         }
         false
+    }
+
+    /// The client was too slow. Nothing is sent to it any more, nor taken from it.
+    pub(super) fn give_up(&mut self) {
+        self.given_up = true;
+        self.stream.forsake();
+    }
+
+    /// Whether it was given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// Resolves when the client has left, while its request is served or answered (H7).
@@ -127,7 +150,11 @@ impl Link {
 
     /// More of the body; 0 at its end.
     fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, BodyError>> {
-        ready!(self.poll_go_on(cx))?;
+        if self.go_on.is_untold() && !self.ahead.is_empty() {
+            // It has not waited.
+            self.go_on = GoOn::default();
+        }
+        ready!(self.go_on.poll(&mut self.stream, cx))?;
         loop {
             if self.body.is_over() {
                 return Poll::Ready(Ok(0));
@@ -154,17 +181,38 @@ impl Link {
         }
     }
 
-    /// Tells a client that waits for it to go on, unless it has not waited.
-    fn poll_go_on(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.expected.is_empty() {
-            if self.expected.len() == CONTINUE.len() && !self.ahead.is_empty() {
-                self.expected = &[];
-                break;
+    /// What must be sent before an answer.
+    pub(super) fn owed(&mut self) -> &'static [u8] {
+        self.go_on.owed()
+    }
+}
+
+/// What is left of a `100 Continue` that is to be sent. All of it is sent or nothing.
+#[derive(Debug, Default)]
+struct GoOn(&'static [u8]);
+
+impl GoOn {
+    /// Whether all of it is to be sent yet.
+    fn is_untold(&self) -> bool {
+        self.0.len() == CONTINUE.len()
+    }
+
+    fn poll<W: AsyncWrite + Unpin>(&mut self, to: &mut W, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.0.is_empty() {
+            let written = ready!(Pin::new(&mut *to).poll_write(cx, self.0))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, self.expected))?;
-            self.expected = self.expected.get(written..).unwrap_or_default();
+            self.0 = self.0.get(written..).unwrap_or_default();
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// The rest of one that was begun; of one that was not, nothing is owed. The caller sends it.
+    fn owed(&mut self) -> &'static [u8] {
+        let untold = self.is_untold();
+        let rest = std::mem::take(&mut self.0);
+        if untold { &[] } else { rest }
     }
 }
 
@@ -229,5 +277,33 @@ impl Source for ClientBody {
             Kind::Http1(link) => link.borrow_mut().poll_body(cx, into),
             Kind::Http2(body) => body.poll_more(cx, into).map_err(Into::into),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn h6_a_client_gets_all_of_an_interim_answer_or_nothing_of_it() {
+        let mut go_on = GoOn(CONTINUE);
+        assert_eq!(go_on.owed(), b"", "nothing has left");
+        assert!(go_on.0.is_empty(), "and nothing will");
+
+        // Room for a part of it.
+        let (mut ours, mut theirs) = duplex(10);
+        let mut go_on = GoOn(CONTINUE);
+        assert!(poll_fn(|cx| go_on.poll(&mut ours, cx)).now_or_never().is_none());
+        // An answer comes before there is room for the rest.
+        let mut seen = vec![0; 10];
+        theirs.read_exact(&mut seen).await.expect("what has left");
+        seen.extend_from_slice(go_on.owed());
+        assert_eq!(seen, CONTINUE);
+        assert!(poll_fn(|cx| go_on.poll(&mut ours, cx)).now_or_never().is_some(), "once");
     }
 }

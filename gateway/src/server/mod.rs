@@ -38,6 +38,7 @@ use crate::deployment::Directory;
 use crate::http1::fill::poll_fill;
 use crate::layer::read::Budget;
 use crate::layer::relay::Relays;
+use crate::telemetry::meter::{self, GaveUp};
 use crate::telemetry::record::Sink;
 use crate::upstream::Upstream;
 
@@ -45,6 +46,9 @@ use crate::upstream::Upstream;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests at a time on one HTTP/2 connection.
 const STREAMS: u32 = 1024;
+/// Largest head over HTTP/2, in bytes as HTTP/2 counts them. Those over the limit of all heads and under this one are
+/// answered with the reason.
+const HEADERS: u32 = 128 << 10;
 /// Bytes that a client may send ahead on one HTTP/2 stream and on one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// How long a full table of file descriptors is waited out before the next accept.
@@ -231,6 +235,7 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
         Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
+        Opening::Slow(link) => http1::too_slow(&core, link, client.ip()).await,
         Opening::Silent => {}
     }
 }
@@ -239,6 +244,8 @@ async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watch
 enum Opening {
     Http1(Link),
     Http2(client::Reread),
+    /// The first of them came, and no more in time.
+    Slow(Link),
     /// They do not come, or nothing has come when the gateway stops.
     Silent,
 }
@@ -271,7 +278,12 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
     match tokio::time::timeout(limit, known).await {
         Ok(Some(true)) => Opening::Http2(client::Reread::new(ahead, stream)),
         Ok(Some(false)) => Opening::Http1(Link::new(stream, ahead)),
-        Ok(None) | Err(_) => Opening::Silent,
+        Ok(None) => Opening::Silent,
+        Err(_) if ahead.is_empty() => {
+            meter::gave_up(GaveUp::Idle);
+            Opening::Silent
+        }
+        Err(_) => Opening::Slow(Link::new(stream, ahead)),
     }
 }
 
@@ -280,6 +292,7 @@ async fn serve_http2(core: Rc<Core>, stream: client::Reread, client: IpAddr, wat
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADERS)
         .initial_stream_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
         .keep_alive_interval(Duration::from_secs(30))

@@ -1,21 +1,24 @@
 //! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave as soon as they are there
 //! (C-011), together where they are there at the same moment.
 //!
-//! Holds what the client has not taken yet, within bounds, and asks for no more of the answer beyond them. Makes no
-//! answer by itself.
+//! Holds what the client has not taken yet, within bounds, asks for no more of the answer beyond them, and says until
+//! when the client may take what waits (H6). Makes no answer by itself.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body::Body;
+use tidegate_shared::time::Instant;
 use tokio::io::AsyncWrite;
 
-use super::client::ClientStream;
+use crate::clock::Clock;
 use crate::http1::write::{self, Framing};
 use crate::layer::body::ResponseBody;
+use crate::layer::relay::slow_by;
 
 /// A piece up to this size is copied behind what waits before it.
 const COPIED: usize = 16 << 10;
@@ -42,9 +45,15 @@ pub(super) struct Reply {
     framing: Framing,
     /// Bytes of the body to come, where its length was told.
     left: u64,
-    /// `None` once it has ended.
+    /// Kept to the end: with it goes the record of the request.
     body: Option<ResponseBody>,
+    /// There is no more of the body.
+    over: bool,
     cut: bool,
+    /// Since when the client has no room, and what it had taken then.
+    pause: Option<(Instant, u64)>,
+    /// How long all in all it had none before.
+    away: Duration,
 }
 
 impl Reply {
@@ -53,17 +62,18 @@ impl Reply {
         let mut waiting = Waiting::default();
         head(waiting.small());
         let left = if let Framing::Length(length) = framing { length } else { 0 };
-        Self { waiting, framing, left, body, cut: false }
+        let over = body.is_none();
+        Self { waiting, framing, left, body, over, cut: false, pause: None, away: Duration::ZERO }
     }
 
     /// Sends what there is, until all is sent.
-    pub(super) fn poll(&mut self, stream: &mut ClientStream, cx: &mut Context<'_>) -> Poll<Sent> {
+    pub(super) fn poll<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             let pending = self.gather(cx);
             if ready!(self.waiting.poll(stream, cx)).is_err() {
                 return Poll::Ready(Sent::Cut);
             }
-            if self.body.is_none() {
+            if self.over {
                 return Poll::Ready(if self.cut { Sent::Cut } else { Sent::Whole });
             }
             if pending {
@@ -72,9 +82,37 @@ impl Reply {
         }
     }
 
+    /// When the client is given up, if it takes nothing until then; `None` while nothing waits for it. The same limits as
+    /// for answers of replicas in general: here they count also when the replica has done its part.
+    pub(super) fn until(&mut self, clock: Clock, limit: Duration) -> Option<Instant> {
+        let waits = !self.waiting.is_empty();
+        if !waits && self.pause.is_none() {
+            return None;
+        }
+        let (now, taken) = (clock.now(), self.waiting.taken);
+        if let Some((since, before)) = self.pause
+            && (before < taken || !waits)
+        {
+            self.away += now.since(since);
+            self.pause = None;
+        }
+        let (since, _) = *self.pause.get_or_insert((now, taken));
+        if waits {
+            return Some(slow_by(since, self.away, taken, limit));
+        }
+        self.pause = None;
+        None
+    }
+
+    /// The client is too slow. Whether this is new: an answer may have been taken away before.
+    pub(super) fn give_up(&mut self) -> bool {
+        self.body.as_mut().is_none_or(ResponseBody::give_up)
+    }
+
     /// Takes what the body has, up to a bound; whether it has nothing at present.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
         while self.waiting.has_room()
+            && !self.over
             && let Some(body) = &mut self.body
         {
             match Pin::new(&mut *body).poll_frame(cx) {
@@ -88,7 +126,7 @@ impl Reply {
                         self.end();
                     }
                 }
-                Poll::Ready(Some(Err(_))) => (self.body, self.cut) = (None, true),
+                Poll::Ready(Some(Err(_))) => (self.over, self.cut) = (true, true),
                 Poll::Ready(None) => self.end(),
             }
         }
@@ -110,7 +148,7 @@ impl Reply {
     }
 
     fn end(&mut self) {
-        self.body = None;
+        self.over = true;
         match self.framing {
             Framing::Chunked => self.waiting.push_end(),
             Framing::Length(_) => self.cut = self.left > 0,
@@ -127,6 +165,8 @@ struct Waiting {
     sent: usize,
     large: Bytes,
     tail: &'static [u8],
+    /// Bytes that the client has taken so far.
+    taken: u64,
 }
 
 impl Waiting {
@@ -135,6 +175,10 @@ impl Waiting {
             self.small = SPARE.take();
         }
         &mut self.small
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sent >= self.small.len() && self.large.is_empty() && self.tail.is_empty()
     }
 
     fn has_room(&self) -> bool {
@@ -166,7 +210,7 @@ impl Waiting {
         }
     }
 
-    fn poll(&mut self, stream: &mut ClientStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let small = self.small.get(self.sent..).unwrap_or_default();
             if small.is_empty() && self.large.is_empty() && self.tail.is_empty() {
@@ -198,6 +242,7 @@ impl Waiting {
     }
 
     fn advance(&mut self, written: usize) {
+        self.taken += written as u64;
         let of_small = written.min(self.small.len() - self.sent);
         self.sent += of_small;
         let of_large = (written - of_small).min(self.large.len());

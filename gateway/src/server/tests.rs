@@ -14,10 +14,14 @@ use tidegate_scaler::fleet::{Change, Fleet};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::replica::Capacity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::deployment::Deployment;
+use crate::http1::write::Framing;
+use crate::layer::body::ResponseBody;
+use crate::layer::relay;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::telemetry::access::AccessLog;
@@ -26,13 +30,15 @@ use crate::upstream::dial::Dialer;
 
 const BODY: &str = r#"{"model":"chat","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
 
-/// An engine that is well and whose answers never end; tells of each answer that is cut.
-async fn endless(cut: mpsc::UnboundedSender<()>) -> SocketAddr {
+/// An engine that is well and answers with a head and then what `answer` writes.
+async fn engine<A: Future<Output = ()> + Send>(
+    answer: impl Fn(TcpStream) -> A + Clone + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("bind");
     let address = listener.local_addr().expect("address");
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let cut = cut.clone();
+            let answer = answer.clone();
             tokio::spawn(async move {
                 let mut head = vec![0; 64 << 10];
                 let read = stream.read(&mut head).await.unwrap_or(0);
@@ -41,18 +47,33 @@ async fn endless(cut: mpsc::UnboundedSender<()>) -> SocketAddr {
                     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{list}", list.len());
                     return drop(stream.write_all(answer.as_bytes()).await);
                 }
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await;
-                let event = format!("data: {}\n\n", "x".repeat(10_000));
-                while stream.write_all(event.as_bytes()).await.is_ok() {}
-                let _ = cut.send(());
+                answer(stream).await;
             });
         }
     });
     address
 }
 
+/// An engine whose answers never end; tells of each answer that is cut.
+async fn endless(cut: mpsc::UnboundedSender<()>) -> SocketAddr {
+    engine(move |mut stream| {
+        let cut = cut.clone();
+        async move {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n").await;
+            let event = format!("data: {}\n\n", "x".repeat(10_000));
+            while stream.write_all(event.as_bytes()).await.is_ok() {}
+            let _ = cut.send(());
+        }
+    })
+    .await
+}
+
 /// A gateway over one replica at `engine`, and a way to end it.
-async fn gateway(engine: SocketAddr, stall: Duration) -> (Arc<Gateway>, Arc<Pool>, watch::Sender<Stage>) {
+async fn gateway(
+    engine: SocketAddr,
+    stall: Duration,
+    access: Arc<AccessLog>,
+) -> (Arc<Gateway>, Arc<Pool>, watch::Sender<Stage>) {
     let clock = Clock::start();
     let name = DeploymentName::new("chat");
     let pool = Pool::new(name.clone(), Limits::default(), false, clock);
@@ -75,7 +96,7 @@ async fn gateway(engine: SocketAddr, stall: Duration) -> (Arc<Gateway>, Arc<Pool
         directory: Directory::new(vec![Arc::new(deployment)]),
         limits: ServerLimits::default(),
         budget: Budget::new(1 << 20),
-        sink: Arc::new(Sink { clock, access: AccessLog::off(), nowhere: meter }),
+        sink: Arc::new(Sink { clock, access, nowhere: meter }),
         created: 0,
         clients: Arc::new(Semaphore::new(10)),
         stage: seen,
@@ -88,7 +109,7 @@ async fn gateway(engine: SocketAddr, stall: Duration) -> (Arc<Gateway>, Arc<Pool
 async fn h6_a_client_that_takes_nothing_of_its_answer_loses_its_place() {
     let (told, mut cut) = mpsc::unbounded_channel();
     let engine = endless(told).await;
-    let (gateway, pool, stage) = gateway(engine, Duration::from_millis(20)).await;
+    let (gateway, pool, stage) = gateway(engine, Duration::from_millis(20), AccessLog::off()).await;
     let address = bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
     let to = address.local_addr().expect("address");
     let ended = spawn(gateway, 0, address).expect("a core");
@@ -121,10 +142,107 @@ async fn h6_a_client_that_takes_nothing_of_its_answer_loses_its_place() {
     ended.await.expect("the core ends in peace");
 }
 
+/// A connection with so little room in the kernel that an answer soon waits for who takes it.
+async fn narrow(listener: SocketAddr) -> TcpStream {
+    let client = TcpSocket::new_v4().expect("a socket");
+    client.set_recv_buffer_size(1).expect("the least");
+    client.connect(listener).await.expect("connect")
+}
+
+#[tokio::test]
+async fn h6_a_client_that_takes_nothing_of_a_complete_answer_is_given_up_counted_and_logged() {
+    let render = meter::install().expect("nobody else counts here");
+    let engine = engine(async |mut stream: TcpStream| {
+        let body = format!("{{\"text\":\"{}\"}}", "x".repeat(30_000));
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+        let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+        let _ = stream.write_all(answer.as_bytes()).await;
+        // It stays for another request.
+        let _ = stream.read(&mut [0]).await;
+    });
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let access = AccessLog::file(file.path()).expect("a log");
+    let (gateway, pool, stage) = gateway(engine.await, Duration::from_millis(20), Arc::clone(&access)).await;
+    let listener =
+        bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
+    socket2::SockRef::from(&listener).set_send_buffer_size(1).expect("the least");
+    let to = listener.local_addr().expect("address");
+    let ended = spawn(gateway, 0, listener).expect("a core");
+
+    let mut lazy = narrow(to).await;
+    lazy.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+    let mut some = vec![0; 100];
+    lazy.read_exact(&mut some).await.expect("an answer");
+    let length = BODY.len();
+    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    lazy.write_all(format!("{head}{BODY}").as_bytes()).await.expect("sent");
+    // It takes nothing and hears nothing but the end.
+    let line = async {
+        loop {
+            access.flush();
+            let log = std::fs::read_to_string(file.path()).expect("the log");
+            if let Some(line) = log.lines().find(|line| line.contains("completions")) {
+                return serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let line = tokio::time::timeout(Duration::from_secs(30), line).await.expect("it is given up");
+    assert_eq!((&line["status"], &line["outcome"]), (&499.into(), &"complete".into()), "{line}");
+    assert!(line["trouble"].as_str().is_some_and(|why| why.contains("took")), "{line}");
+    assert_eq!(pool.observe().in_flight, 0);
+    let mut rest = Vec::new();
+    let end = lazy.read_to_end(&mut rest).await.expect_err("what it had not taken is thrown away");
+    assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+    let page = render.render();
+    assert!(page.contains("tidegate_clients_given_up_total{reason=\"answer\"} 1"), "{page}");
+    stage.send_replace(Stage::Cutting);
+    ended.await.expect("the core ends in peace");
+}
+
+/// How an answer of 256 KiB ends to a client that takes 2 KiB and then rests for `pause`, again and again.
+async fn trickled(pause: Duration) -> Option<reply::Sent> {
+    let (mut stream, mut client) = tokio::io::duplex(4 << 10);
+    let (clock, size) = (Clock::start(), 256 << 10);
+    let body = ResponseBody::from(Bytes::from(vec![b'x'; size]));
+    let mut reply = reply::Reply::new(|_| {}, Framing::Length(size as u64), Some(body));
+    let mut alarm = Box::pin(tokio::time::sleep(Duration::ZERO));
+    let sent = poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(sent) = reply.poll(&mut stream, cx) {
+                return Poll::Ready(Some(sent));
+            }
+            let by = reply.until(clock, relay::STALL).expect("it waits for the client alone");
+            if by <= clock.now() {
+                assert!(reply.give_up());
+                return Poll::Ready(None);
+            }
+            alarm.as_mut().reset(clock.timer(by));
+            std::task::ready!(alarm.as_mut().poll(cx));
+        }
+    });
+    let take = async {
+        let mut some = vec![0; 2 << 10];
+        while client.read(&mut some).await.expect("bytes") > 0 {
+            tokio::time::sleep(pause).await;
+        }
+    };
+    tokio::select! {
+        sent = sent => sent,
+        () = take => unreachable!("the answer ends first"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn h6_an_answer_may_be_taken_slowly_but_must_come_to_its_end() {
+    assert_eq!(trickled(Duration::from_secs(1)).await, Some(reply::Sent::Whole), "2 KiB a second");
+    assert_eq!(trickled(Duration::from_secs(30)).await, None, "70 bytes a second");
+}
+
 #[tokio::test]
 async fn a_core_that_cannot_start_says_so() {
     let (told, _cut) = mpsc::unbounded_channel();
-    let (gateway, ..) = gateway(endless(told).await, Duration::from_secs(1)).await;
+    let (gateway, ..) = gateway(endless(told).await, Duration::from_secs(1), AccessLog::off()).await;
     let file = OwnedFd::from(tempfile::tempfile().expect("a file"));
     assert!(spawn(gateway, 0, file.into()).is_err(), "a file is no listener");
 }

@@ -78,6 +78,27 @@ pub fn panicked() {
     metrics::counter!(name::PANICS).increment(1);
 }
 
+/// What a client was too slow with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveUp {
+    /// Nothing of a request came.
+    Idle,
+    /// The head of a request did not come to its end.
+    Head,
+    /// The answer was not taken.
+    Answer,
+}
+
+/// Counts clients that were too slow (H6).
+pub fn gave_up(on: GaveUp) {
+    let reason = match on {
+        GaveUp::Idle => "idle",
+        GaveUp::Head => "head",
+        GaveUp::Answer => "answer",
+    };
+    metrics::counter!(name::GAVE_UP, &[("reason", reason)]).increment(1);
+}
+
 /// Sets the gauge of buffered bodies.
 pub fn buffered(bytes: u64) {
     gauge!(name::BUFFERED_BYTES).set(as_f64(bytes));

@@ -31,10 +31,11 @@ pub(crate) use lane::protocol_error;
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
+use crate::http1::head::BadHead;
 use crate::layer::body::RequestBody;
 use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
-use line::Line;
+use line::{Broken, Line};
 use room::{IDLE, Room};
 use wire::Protocol;
 
@@ -86,6 +87,9 @@ pub enum UpstreamError {
         /// Bytes of an answer came: the replica has worked on the request, and broke the protocol.
         begun: bool,
     },
+    /// What came is no head of an answer, or not of one that can be read.
+    #[error("it is not HTTP/1.1: {0}")]
+    Head(BadHead),
     /// No response head within the limit.
     #[error("no answer within {0:?}")]
     Silent(Duration),
@@ -178,6 +182,7 @@ impl Upstream {
         match link {
             Link::Http1(line) => match line.exchange(request).await {
                 Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
+                Err((Broken::Head(bad), _)) => Err(Failure { error: UpstreamError::Head(bad), again: false }),
                 Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
             },
             Link::Http2(lease) => {

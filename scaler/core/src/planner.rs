@@ -108,9 +108,19 @@ impl Planner {
         self.sizing = sizing;
     }
 
+    /// Replica `id` is taken out by an operator: that it is not there any more does not mean that it died.
+    pub fn let_go(&mut self, id: ReplicaId) {
+        self.ready.remove(&id);
+    }
+
     /// A start has failed: the next one waits, longer each time (C1).
     pub fn start_failed(&mut self, now: Instant) {
         self.pause.failed(now);
+    }
+
+    /// No start is ordered before; a moment of the past where one may be (C1).
+    pub fn starts_from(&self) -> Instant {
+        self.pause.until()
     }
 
     /// A replica that was on its way is ready: the pause is over, and windows begin anew, so that a replica which took

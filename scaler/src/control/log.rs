@@ -53,22 +53,29 @@ impl Log {
         }
     }
 
-    /// Something is announced to the gateway; a replica that is gone is told by [`Log::stopped`] or [`Log::lost`].
+    /// Something is announced to the gateway; a replica that is gone is stopped.
     pub(super) fn announced(&self, id: ReplicaId, change: &Change) {
         let name = self.replica(id);
         match change {
             Change::Ordered { .. } => info!("{name} is being started"),
             Change::Up { url, .. } => info!("{name} listens at {url}; it is ready once its model is loaded"),
             Change::Drain => info!("{name} drains: no new request goes there"),
-            Change::Undrain => info!("{name} takes requests again: load came back"),
+            Change::Undrain => info!("{name} takes requests again"),
             Change::StartFailed { why } => warn!("{name} did not start: {}", indented(why)),
             Change::Gone { why } => info!("{name} is stopped: {}", indented(why)),
         }
     }
 
-    /// A replica ended, and not because it was stopped.
-    pub(super) fn lost(&self, id: ReplicaId, why: &str) {
-        warn!("{} is lost: {}", self.replica(id), indented(why));
+    /// The provider tells of a replica. One that is gone was not stopped. One that is up and was not `ordered` here was
+    /// there before: in a `fixed` fleet by the operator's word alone, else adopted, and its provider has told of it.
+    pub(super) fn heard(&self, id: ReplicaId, change: &Change, ordered: bool, fixed: bool) {
+        let name = self.replica(id);
+        match change {
+            Change::Gone { why } => warn!("{name} is lost: {}", indented(why)),
+            Change::Up { url, .. } if fixed => info!("{name} is looked for at {url}"),
+            Change::Up { url, .. } if !ordered => debug!("{name} listens at {url}"),
+            change => self.announced(id, change),
+        }
     }
 
     /// A replica has to go.

@@ -10,11 +10,13 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use world::World;
 
+mod release;
 mod world;
 
 /// A running loop.
 struct Loop {
     status: ControlStatus,
+    helm: Helm,
     end: oneshot::Sender<Shutdown>,
     task: JoinHandle<Vec<ReplicaId>>,
 }
@@ -28,10 +30,10 @@ impl Loop {
     }
 
     fn spawn(control: Control) -> Self {
-        let status = control.status();
+        let (status, helm) = (control.status(), control.helm());
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(control.run(async { ended.await.unwrap_or(Shutdown::Keep) }));
-        Self { status, end, task }
+        Self { status, helm, end, task }
     }
 
     /// Lets virtual time pass.
@@ -113,6 +115,11 @@ async fn c1_refused_starts_are_tried_again_after_growing_pauses() {
         starts.iter().filter(|(_, entry)| !entry.contains("failed")).map(|(at, _)| *at).collect();
     let pauses: Vec<_> = tries.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
     assert_eq!(pauses, [1, 2, 4, 8]);
+    // Q2: whoever is refused because of a failure knows at once when the next try is.
+    let early =
+        world.told().into_iter().zip(&tries[1..]).map(|(told, tried)| (Instant::ZERO + *tried).since(told));
+    let early: Vec<_> = early.map(|early| early.as_millis()).collect();
+    assert!(early.len() == 4 && early.iter().all(|early| *early <= 10), "to the tick: {early:?}");
     assert!(run.reasons().ends_with(&["backing_off", "from_zero", "backing_off"]), "{:?}", run.reasons());
 
     world.script().refuse_start = false;

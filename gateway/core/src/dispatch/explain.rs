@@ -15,7 +15,7 @@ use tidegate_shared::time::Instant;
 
 use super::place::{Ask, gathers};
 use super::replicas::Replica;
-use super::{Choice, Decision, Dispatcher, Entry};
+use super::{Choice, Decision, Dispatcher, Entry, Unfit};
 
 impl Dispatcher {
     /// What [`Dispatcher::arrive`] would say to this request at `now`, and why. Costs a step for each replica.
@@ -23,7 +23,8 @@ impl Dispatcher {
         let coming = self.promises.foresee(now, facts.fingerprint, facts.priority, facts.retry);
         let entry = Entry::new(now, facts, coming.kept, coming.expected);
         let decision = self.decide(now, facts, &[], entry, self.policy.twin().as_mut());
-        let ask = self.ask_for(now, facts, &[]);
+        let stands = self.queue.place(facts.priority, entry.kept.arrived);
+        let ask = self.ask_for(now, facts, &[], stands);
         let found = self.find(now, facts);
         let home = found.and_then(|(_, found)| self.replicas.get(found.home));
         // As `choose` has it: a home that takes requests, and is not simply taken.
@@ -116,6 +117,10 @@ impl Dispatcher {
         let bounds = self.bounds();
         if !replica.is_open() {
             return match replica.phase {
+                _ if let Some((why, _)) = replica.unfit => match why {
+                    Unfit::OtherModel => Standing::OtherModel,
+                    Unfit::Unreachable => Standing::Unreachable,
+                },
                 Phase::Ready if replica.refused => Standing::Refused,
                 Phase::Ready if replica.suspect => Standing::Suspect,
                 Phase::Ready if replica.health.is_out() => Standing::Ejected,
@@ -127,6 +132,8 @@ impl Dispatcher {
             Standing::OnTrial
         } else if !bounds.has_place(replica) {
             Standing::Full
+        } else if ask.is_claimed(replica.id) {
+            Standing::Claimed
         } else if !bounds.fits(replica, ask) {
             Standing::NoRoom
         } else if replica.health.is_full(ask.now) {

@@ -77,7 +77,9 @@ impl Dispatcher {
     /// A replica is too busy for a request, and its answer is at hand: is there room elsewhere now? `tried` are the
     /// replicas that did not serve it.
     pub fn elsewhere(&mut self, now: Instant, facts: &Arc<RequestFacts>, tried: &[ReplicaId]) -> Elsewhere {
-        let ask = self.ask_for(now, facts, tried);
+        // It stands behind who waits by now: its client has an answer, if none that it likes.
+        let stands = self.queue.place(facts.priority, now);
+        let ask = self.ask_for(now, facts, tried, stands);
         let bounds = self.bounds();
         let has_room = |id: ReplicaId| {
             !tried.contains(&id) && self.replicas.get(id).is_some_and(|known| bounds.is_under(known, &ask))
@@ -88,8 +90,12 @@ impl Dispatcher {
         if !self.budget.retry(now) {
             return Elsewhere::Spent;
         }
-        match self.with_own_policy(|this, policy| this.place(now, facts, tried, policy)) {
-            Some(choice) => Elsewhere::Forward(self.commit(now, facts, choice)),
+        match self.with_own_policy(|this, policy| this.place(now, facts, tried, stands, policy)) {
+            Some(choice) => {
+                let lease = self.commit(now, facts, choice);
+                self.pump_if_moved(now, choice);
+                Elsewhere::Forward(lease)
+            }
             None => Elsewhere::Nobody,
         }
     }
@@ -158,10 +164,10 @@ impl Dispatcher {
         }
     }
 
-    /// Lets those whose pause is over take one request. Gives whether there is any.
-    pub(super) fn wake(&mut self, now: Instant) -> bool {
+    /// Lets those whose pause is over take one request.
+    pub(super) fn wake(&mut self, now: Instant) {
         if self.judge.wakes > now {
-            return false;
+            return;
         }
         let over = |until: Instant| until <= now;
         let due = self.replicas.iter().filter(|known| known.health.until().is_some_and(over));
@@ -175,7 +181,6 @@ impl Dispatcher {
         }
         let left = self.replicas.iter().filter_map(|known| known.health.until()).min();
         self.judge.wakes = left.unwrap_or(Instant::NEVER);
-        !due.is_empty()
     }
 
     /// How a replica begins that joins the others, if they are at work (C-040).

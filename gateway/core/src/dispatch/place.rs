@@ -9,12 +9,14 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+use super::line::Claim;
 use super::replicas::{Replica, Replicas};
 use super::{Dispatcher, Lease};
 use crate::config::Limits;
 use crate::conversation::Found;
 use crate::health::Sign;
 use crate::ledger::Ledger;
+use crate::queue::TicketId;
 use crate::route::{Field, Policy, Rank};
 use crate::slow_start::SlowStart;
 
@@ -35,11 +37,23 @@ pub(super) struct Ask<'a> {
     pub(super) tried: &'a [ReplicaId],
     /// Every open replica was tried; they get another chance.
     pub(super) all_tried: bool,
+    /// What those claim that stand before it in the line.
+    pub(super) claims: &'a [Claim],
 }
 
 impl Ask<'_> {
-    fn may_try(&self, id: ReplicaId) -> bool {
+    pub(super) fn may_try(&self, id: ReplicaId) -> bool {
         self.all_tried || !self.tried.contains(&id)
+    }
+
+    /// Whether somebody who stands before it waits for the room there.
+    pub(super) fn is_claimed(&self, id: ReplicaId) -> bool {
+        self.claims.iter().any(|claim| claim.replica == id)
+    }
+
+    /// Whether its room there, if there is any, is its own to take.
+    pub(super) fn may_use(&self, id: ReplicaId) -> bool {
+        self.may_try(id) && !self.is_claimed(id)
     }
 }
 
@@ -58,8 +72,11 @@ impl Bounds<'_> {
     }
 
     /// Whether the request leaves it within `percent` of what its engine can hold. One that holds nothing takes
-    /// anything: it has nothing better to offer later.
+    /// anything: it has nothing better to offer later. Room that is claimed is none.
     fn holds(&self, replica: &Replica, ask: &Ask<'_>, percent: u32) -> bool {
+        if ask.is_claimed(replica.id) {
+            return false;
+        }
         let Some(capacity) = replica.ledger.capacity() else { return true };
         let load = u128::from(replica.ledger.load(ask.now).0) + u128::from(ask.cost.0);
         replica.ledger.in_flight() == 0 || load * 100 <= u128::from(capacity.0) * u128::from(percent)
@@ -111,12 +128,13 @@ pub(super) struct Choice {
 }
 
 impl Dispatcher {
-    /// Finds a replica with a place for the request. Changes nothing but `policy`.
+    /// Finds a replica with a place for the request, which stands there in the line or would. Changes nothing but `policy`.
     pub(super) fn place(
         &self,
         now: Instant,
         facts: &RequestFacts,
         tried: &[ReplicaId],
+        stands: TicketId,
         policy: &mut dyn Policy,
     ) -> Option<Choice> {
         // Nobody has a free place: nothing else needs to be looked up under the lock.
@@ -124,7 +142,7 @@ impl Dispatcher {
             return None;
         }
         let found = self.find(now, facts).map(|(_, found)| found);
-        let ask = self.ask_for(now, facts, tried);
+        let ask = self.ask_for(now, facts, tried, stands);
         let (replica, route) = self.choose(&ask, facts, found, policy)?;
         Some(Choice { found, replica, route, cost: ask.cost })
     }
@@ -142,6 +160,9 @@ impl Dispatcher {
         self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
+        if counts {
+            self.replicas.placed(replica);
+        }
         let turn = &mut self.turn;
         self.sent += 1;
         let taken = self.replicas.account(now, replica, |chosen| {
@@ -169,11 +190,17 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn ask_for<'a>(&self, now: Instant, facts: &RequestFacts, tried: &'a [ReplicaId]) -> Ask<'a> {
-        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
+    pub(super) fn ask_for<'a>(
+        &'a self,
+        now: Instant,
+        facts: &RequestFacts,
+        tried: &'a [ReplicaId],
+        stands: TicketId,
+    ) -> Ask<'a> {
+        let (cost, claims) = (self.estimate.cost(facts), self.claims.before(stands));
         let mut open = self.replicas.iter().filter(|replica| replica.is_open() && replica.health.admits());
         let all_tried = !tried.is_empty() && open.all(|replica| tried.contains(&replica.id));
-        Ask { now, cost: Tokens(cost), tried, all_tried }
+        Ask { now, cost, tried, all_tried, claims }
     }
 
     pub(super) fn choose(
@@ -252,7 +279,8 @@ impl Dispatcher {
         !matches!(self.price(ask, facts, home), (Some(prefill), Some(wait)) if prefill > wait)
     }
 
-    /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6).
+    /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6): of the load,
+    /// of the turns where that is equal, and of the latest placements, since a load is only as true as the last report.
     pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
         let bounds = self.bounds();
@@ -265,6 +293,7 @@ impl Dispatcher {
                 && ask.may_try(replica.id)
                 && bounds.is_free(replica, ask)
                 && share.within(BALANCE, mean)
+                && self.replicas.may_have_more(replica, BALANCE)
                 && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
         });
         let rank = |replica: &Replica| Rank {
@@ -307,8 +336,7 @@ impl Dispatcher {
         };
         field.mean = self.replicas.mean_share();
         field.members = Some(self.replicas.members());
-        let cost = self.estimate.prompt(facts).0.saturating_add(self.estimate.output(facts).0);
-        field.one = self.replicas.mean_share_of(Tokens(cost));
+        field.one = self.replicas.mean_share_of(self.estimate.cost(facts));
         field
     }
 

@@ -11,10 +11,14 @@ use tidegate_shared::replica::{Capacity, Hold, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
+use super::Unfit;
 use crate::health::{Health, Trust};
 use crate::ledger::Ledger;
 use crate::route::{Member, Members, Rank, Share, Turn};
 use crate::slow_start::SlowStart;
+
+/// Placements of a replica, on average, of which half is forgotten.
+const LATE: u64 = 64;
 
 /// One replica.
 #[derive(Clone, Debug)]
@@ -35,8 +39,12 @@ pub(super) struct Replica {
     pub(super) suspect: bool,
     /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
     pub(super) refused: bool,
+    /// It was ready at least once, or would have been, had it not drained.
+    pub(super) loaded: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
     pub(super) down: bool,
+    /// Why it cannot serve, and since when that is known; only while it is not ready.
+    pub(super) unfit: Option<(Unfit, Instant)>,
     /// It is failed, and was never more than slow.
     pub(super) slow: bool,
     /// Whether an operator holds it (A1).
@@ -47,6 +55,8 @@ pub(super) struct Replica {
     pub(super) slow_start: Option<SlowStart>,
     /// Its turn among equals.
     pub(super) turn: Turn,
+    /// Placements that it had of late.
+    placed: u64,
     /// Its load when it was last accounted.
     load: u64,
     /// Its place in the order, while it is in it.
@@ -68,12 +78,15 @@ impl Replica {
             ledger,
             suspect: false,
             refused: false,
+            loaded: false,
             down: false,
+            unfit: None,
             slow: false,
             hold: None,
             health: Health::default(),
             slow_start: None,
             turn,
+            placed: 0,
             load: 0,
             rank,
             under: false,
@@ -117,6 +130,10 @@ pub(super) struct Replicas {
     coming: Vec<Instant>,
     open_weight: u128,
     open_load: u128,
+    /// Placements of late, of all open ones together.
+    placed: u64,
+    /// Another number whenever one came or went.
+    version: u64,
     /// Sizes are those that the engines tell, in tokens; else those declared.
     by_tokens: bool,
 }
@@ -136,8 +153,16 @@ impl Replicas {
             coming: Vec::new(),
             open_weight: 0,
             open_load: 0,
+            placed: 0,
+            version: 0,
             by_tokens: false,
         }
+    }
+
+    /// Each takes its share of another mean from now on.
+    pub(super) fn set_mean(&mut self, now: Instant, mean: u32) {
+        self.mean = mean.max(1);
+        self.reorder(now);
     }
 
     /// The replica `id`.
@@ -149,6 +174,7 @@ impl Replicas {
     pub(super) fn insert(&mut self, now: Instant, replica: Replica) {
         if let Err(at) = self.position(replica.id) {
             self.list.insert(at, replica);
+            self.version += 1;
             self.reorder(now);
         }
     }
@@ -184,6 +210,7 @@ impl Replicas {
     pub(super) fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
+        self.version += 1;
         if let Some(rank) = &gone.rank {
             self.ranked.remove(rank);
         }
@@ -206,7 +233,7 @@ impl Replicas {
         self.open
     }
 
-    /// How many were ordered and are not ready yet.
+    /// How many were ordered, are not ready yet, and may become so.
     pub(super) fn on_their_way(&self) -> u32 {
         u32::try_from(self.coming.len()).unwrap_or(u32::MAX)
     }
@@ -223,7 +250,7 @@ impl Replicas {
 
     /// Those that a policy may pick from, by their place in the list.
     pub(super) fn members(&self) -> Members<'_> {
-        Members { count: self.list.len(), at: self }
+        Members { count: self.list.len(), at: self, version: self.version }
     }
 
     /// Whether a replica has a free place and is under its load limit in requests (R4).
@@ -283,6 +310,26 @@ impl Replicas {
         Share::of(Tokens(load), u64::try_from(self.open_weight).unwrap_or(u64::MAX))
     }
 
+    /// A replica gets a placement. Half of all is forgotten now and then, so that only late ones count.
+    pub(super) fn placed(&mut self, id: ReplicaId) {
+        if let Some(replica) = self.position(id).ok().and_then(|at| self.list.get_mut(at)) {
+            replica.placed += 1;
+            self.placed += 1;
+        }
+        if self.placed >= LATE * u64::from(self.open.max(1)) {
+            self.list.iter_mut().for_each(|replica| replica.placed /= 2);
+            let open = self.list.iter().filter(|replica| replica.is_open());
+            self.placed = open.map(|replica| replica.placed).sum();
+        }
+    }
+
+    /// Whether one placement more leaves a replica within `percent` of its share of late ones, or ahead of it by one.
+    pub(super) fn may_have_more(&self, replica: &Replica, percent: u32) -> bool {
+        let share = u128::from(self.placed + 1) * u128::from(self.weight(replica));
+        let with = u128::from(replica.placed + 1) * self.open_weight;
+        with * 100 <= share * u128::from(percent) || with <= share + self.open_weight
+    }
+
     fn position(&self, id: ReplicaId) -> Result<usize, usize> {
         self.list.binary_search_by_key(&id, |replica| replica.id)
     }
@@ -296,9 +343,10 @@ impl Replicas {
             same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
+        self.placed = open.iter().map(|replica| replica.placed).sum();
         let open = self.list.iter().filter(|replica| replica.is_open());
         self.places = open.map(|replica| u64::from(self.limit(replica))).sum();
-        let coming = self.list.iter().filter(|replica| replica.is_on_its_way());
+        let coming = self.list.iter().filter(|replica| replica.is_on_its_way() && replica.unfit.is_none());
         self.coming = coming.map(|replica| replica.ordered).collect();
         self.bound_turns();
         self.ranked.clear();

@@ -70,7 +70,7 @@ impl Dispatcher {
     /// Whether a replica that takes requests is over its load limit now, or says that it is full, so that conversations
     /// at home there detour (R4).
     pub fn is_over(&self, now: Instant, id: ReplicaId) -> bool {
-        let ask = Ask { now, cost: Tokens(0), tried: &[], all_tried: false };
+        let ask = Ask { now, cost: Tokens(0), tried: &[], all_tried: false, claims: &[] };
         let open = self.replicas.get(id).filter(|replica| replica.is_open());
         open.is_some_and(|replica| !self.bounds().is_under(replica, &ask))
     }

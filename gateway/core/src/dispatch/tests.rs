@@ -2,14 +2,18 @@
 
 use std::collections::BTreeMap;
 
+mod beginnings;
 mod cold;
 mod explain;
+mod fair;
 mod growth;
 mod hold;
 mod judge;
 mod load;
 mod overload;
 mod priority;
+mod resize;
+mod unfit;
 mod walk;
 
 use tidegate_shared::replica::Capacity;
@@ -239,7 +243,7 @@ fn q4_a_waiter_that_left_frees_its_place_and_is_never_dispatched() {
     let mut dispatcher = fleet(Limits { concurrency: 1, queue_requests: 4, ..Limits::default() }, &[1]);
     let running = forward(dispatcher.arrive(ms(0), &ask(0)));
     let gone: Vec<_> = (1..5).map(|n| ticket(dispatcher.arrive(ms(1), &ask(n)))).collect();
-    gone.into_iter().for_each(|ticket| dispatcher.abandon(ticket));
+    gone.into_iter().for_each(|ticket| dispatcher.abandon(ms(1), ticket));
     assert_eq!((dispatcher.observe(ms(1)).queued, dispatcher.queued_bytes()), (0, 0));
     let new: Vec<_> = (5..9).map(|n| ticket(dispatcher.arrive(ms(2), &ask(n)))).collect();
     dispatcher.end(ms(3), running, &Spent::default());

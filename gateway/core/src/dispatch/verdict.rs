@@ -12,6 +12,8 @@ use crate::health::{Cause, Sign};
 use crate::ledger::Charge;
 use crate::queue::TicketId;
 
+use super::Unfit;
+
 /// The right to send one request to one replica. Ended exactly once, by [`Dispatcher::end`]; not `Clone` for that.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is not ended keeps its place for ever"]
@@ -100,6 +102,8 @@ pub enum Change {
     Suspect,
     /// The same, because nothing listens there: its conversations are rehomed when they come (R5).
     Refused,
+    /// Its probe looked, and it is not ready: whether it may become so by itself (`None`), or cannot serve as it is.
+    Looked(Option<Unfit>),
     /// It was ordered and never became ready.
     StartFailed,
     /// It is gone; conversations at home there are rehomed when they come again (R5).

@@ -23,6 +23,12 @@ impl Dispatcher {
         if self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::NoReplica);
         }
+        if self.replicas.ready() == 0
+            && let Some((since, reason)) = self.nobody_fits()
+            && since + self.limits.headroom <= now
+        {
+            return Some(reason);
+        }
         let room = self.queue.yielding_to(facts.priority);
         if self.queue.len() - room.requests >= self.limits.queue_requests {
             return Some(Refusal::QueueFull);
@@ -91,10 +97,49 @@ impl Dispatcher {
             let measured = self.drain.time_for(now, count, places);
             measured.or_else(|| self.drain.guess_for(now, count, places))
         };
-        let unknown =
-            || self.expected_ready(now).first().copied().unwrap_or_default().max(self.limits.headroom);
-        let wait = self.wait_behind(now, priority, before, told, drained).unwrap_or_else(unknown);
+        let wait = self.wait_behind(now, priority, before, told, drained);
+        let wait = wait.unwrap_or_else(|| self.cold_wait(now, priority, before, told, drained));
         whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1)
+    }
+
+    /// The next start is not tried before `until` (C1), so nobody is told to come back sooner for it (Q2).
+    pub fn hold_starts(&mut self, until: Instant) {
+        self.starts_from = until;
+    }
+
+    /// What is told where nothing can be measured against: nothing is ready, and when something is, is not known or not
+    /// said. Who has a place on the first replica is told the soonest moment; the others stand behind, as in the line:
+    /// at the pace that was measured once, or as if each request took the headroom.
+    fn cold_wait(
+        &self,
+        now: Instant,
+        priority: Priority,
+        before: u32,
+        told: u32,
+        drained: impl Fn(u64, u64) -> Option<Duration>,
+    ) -> Duration {
+        let soonest = self.expected_ready(now).first().copied().unwrap_or_else(|| self.next_ready(now));
+        let soonest = soonest.max(self.limits.headroom);
+        if self.replicas.ready() > 0 || !self.startable {
+            return soonest;
+        }
+        let places = u64::from(self.limits.concurrency.max(1));
+        let behind = (u64::from(before) + u64::from(told) + 1).saturating_sub(places);
+        let guess = || {
+            let micros = self.limits.headroom.max(RETRY_AFTER.0).as_micros() * u128::from(behind);
+            Duration::from_micros(u64::try_from(micros / u128::from(places)).unwrap_or(u64::MAX))
+        };
+        let behind = drained(behind, places).unwrap_or_else(guess);
+        soonest.saturating_add(self.inflow.above(now, priority).stretch(behind, places))
+    }
+
+    /// How long until a replica that is yet to be ordered can be ready, as far as that is known; zero where one is on
+    /// its way.
+    fn next_ready(&self, now: Instant) -> Duration {
+        if self.replicas.on_their_way() > 0 || !self.startable {
+            return Duration::ZERO;
+        }
+        self.starts_from.since(now).saturating_add(self.start_took.unwrap_or_default())
     }
 
     /// A refusal is a promise to whoever first came at `arrived`.
@@ -113,6 +158,10 @@ impl Dispatcher {
         let cold = since.max(self.cold_since);
         if self.replicas.ready() > 0 {
             (since.max(self.warm_since) + self.limits.headroom, Refusal::WaitedTooLong)
+        } else if let Some((unfit_since, reason)) = self.nobody_fits() {
+            // One moment for all: who comes later knows it at once, and nobody waits longer than he would have.
+            let own = if self.startable { self.limits.cold_start } else { self.limits.headroom };
+            ((unfit_since + self.limits.headroom).min(cold + own), reason)
         } else if !self.startable {
             (cold + self.limits.headroom, Refusal::NoReplica)
         } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {

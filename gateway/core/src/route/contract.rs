@@ -26,7 +26,7 @@ impl Fleet {
     }
 
     fn members(&self) -> Option<Members<'_>> {
-        Some(Members { count: self.0.len(), at: self })
+        Some(Members { count: self.0.len(), at: self, version: 1 })
     }
 }
 
@@ -91,6 +91,58 @@ proptest! {
         let looked = field.next_after(last.map(ReplicaId));
         field.members = fleet.members();
         prop_assert_eq!(field.next_after(last.map(ReplicaId)), looked);
+    }
+}
+
+/// What `prefix` picks, by asking each.
+fn by_asking_each(field: &Field<'_>) -> Option<ReplicaId> {
+    let score = |rank: &Rank| {
+        let key = field.key?.0 ^ u64::from(rank.id.0).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        Some((tidegate_shared::rng::Rng::new(key).draw(), rank.id))
+    };
+    let balanced = |rank: &Rank| rank.share.beyond(4, field.one).within(125, field.mean);
+    let best = field.iter().filter(balanced).filter(|_| field.key.is_some()).max_by_key(score);
+    best.or_else(|| field.first()).map(|rank| rank.id)
+}
+
+proptest! {
+    /// What is remembered of a key is what asking each replica tells, whatever their loads and who may be taken, also
+    /// after some came and went.
+    #[test]
+    fn c_148_prefix_needs_no_look_at_each(
+        steps in prop::collection::vec(
+            (
+                prop::collection::vec(0u64..1000, 1..60),
+                prop::collection::btree_set(1u32..60, 0..60),
+                prop::option::of(0u64..20),
+                0u64..1000,
+                any::<bool>(),
+            ),
+            1..40,
+        ),
+    ) {
+        let mut prefix = Prefix::default();
+        let mut all = ranks(&[0; 60]);
+        for (step, (loads, barred, key, mean, other)) in (0u32..).zip(steps) {
+            if other {
+                all = ranks(&loads);
+            } else {
+                let loads: Vec<_> = loads.iter().cycle().take(all.len()).copied().collect();
+                all = ranks(&loads);
+            }
+            let (fleet, ranked) = (Fleet::of(&all), with_place(all.clone()));
+            let may = |id: ReplicaId| !barred.contains(&id.0);
+            let mut field = Field::new(&ranked, &may);
+            field.key = key.map(ConversationKey);
+            (field.mean, field.one) = (Share::of(Tokens(mean), 1), Share::of(Tokens(20), 1));
+            let asked = by_asking_each(&field);
+            prop_assert_eq!(prefix.choose(&field), asked, "without places");
+            // The number of replicas stands for their version: theirs are 1 to that.
+            field.members = fleet.members().map(|members| Members { version: all.len() as u64, ..members });
+            for _ in 0..2 {
+                prop_assert_eq!(prefix.choose(&field), asked, "step {}", step);
+            }
+        }
     }
 }
 

@@ -99,6 +99,8 @@ pub struct Members<'a> {
     pub count: usize,
     /// Which.
     pub at: &'a dyn Member,
+    /// Another number whenever the places are those of other replicas.
+    pub version: u64,
 }
 
 /// The replicas that a policy may choose from: those with a free place, in order of [`Rank`], as far as `may` allows.
@@ -137,6 +139,16 @@ impl<'a> Field<'a> {
     /// Those of `ranked` that `may` allows.
     pub fn new(ranked: &'a BTreeSet<Rank>, may: &'a dyn Fn(ReplicaId) -> bool) -> Self {
         Self { ranked, may, key: None, mean: Share::default(), one: Share::default(), members: None }
+    }
+
+    /// The least loaded of those with a free place, whether it may be taken or not.
+    pub fn emptiest(&self) -> Option<Rank> {
+        self.ranked.first().copied()
+    }
+
+    /// Whether a replica with a free place may be taken.
+    pub fn allows(&self, rank: &Rank) -> bool {
+        (self.may)(rank.id)
     }
 
     /// The least loaded.
@@ -203,7 +215,7 @@ pub fn policy(name: PolicyName, seed: u64) -> Box<dyn Policy> {
     match name {
         PolicyName::LeastLoad => Box::new(LeastLoad),
         PolicyName::TwoChoices => Box::new(TwoChoices::new(seed)),
-        PolicyName::Prefix => Box::new(Prefix),
+        PolicyName::Prefix => Box::new(Prefix::default()),
         PolicyName::RoundRobin => Box::new(RoundRobin::default()),
         PolicyName::Random => Box::new(Random::new(seed)),
     }

@@ -3,40 +3,110 @@
 //!
 //! Rendezvous hashing: each replica gets a score for the key, the highest wins. A replica that comes or goes moves only
 //! its own share of keys.
+//!
+//! The winner of all scores can only be found by making all of them, so the first ones are remembered for each key: a
+//! beginning that is known costs a look at one or two replicas, however many there are, a new one a score for each and
+//! no more. Which replicas are passed over changes with each request and is not remembered.
 
+use std::collections::{BTreeMap, BinaryHeap};
+
+use smallvec::SmallVec;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::rng::Rng;
 
-use super::{Field, Policy, PolicyName, Share};
+use super::{Field, Members, Policy, PolicyName, Rank};
 
 /// A replica that is fuller than this percentage of the mean, by more than a few requests, is passed over.
 const BALANCE: u32 = 125;
 /// How many that is. With little to do the mean is next to nothing, and whoever works at all is over it: without the
 /// allowance a sixth of all turns went to another replica on one gateway than on the next.
 const FEW: u32 = 4;
+/// Replicas remembered for a key. Where all of them are passed over, the scores are made again.
+const FIRST: usize = 8;
+/// Keys remembered: at most twice as many, and those in use stay.
+const KEYS: usize = 1024;
+
+/// Places in the list of replicas, the highest score first.
+type Best = SmallVec<[u32; FIRST]>;
 
 /// See the module. A request without a key goes to the least loaded.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Prefix;
+#[derive(Clone, Debug, Default)]
+pub struct Prefix {
+    young: BTreeMap<u64, Best>,
+    old: BTreeMap<u64, Best>,
+    /// Of the list that the places are of.
+    version: u64,
+}
 
 impl Policy for Prefix {
     fn name(&self) -> PolicyName {
         PolicyName::Prefix
     }
 
+    /// What is remembered changes no pick.
     fn twin(&self) -> Box<dyn Policy> {
-        Box::new(*self)
+        Box::new(Self::default())
     }
 
     fn choose(&mut self, field: &Field<'_>) -> Option<ReplicaId> {
-        let Some(key) = field.key else { return field.first().map(|rank| rank.id) };
-        let balanced = |share: Share| share.beyond(FEW, field.one).within(BALANCE, field.mean);
-        let best = field
-            .iter()
-            .filter(|rank| balanced(rank.share))
-            .max_by_key(|rank| (score(key.0, rank.id), rank.id));
+        let best = match (field.key, field.members) {
+            // The emptiest is passed over like all others.
+            _ if !field.emptiest().is_some_and(|rank| is_balanced(field, &rank)) => None,
+            (Some(key), Some(members)) => self.best(key.0, field, members),
+            (Some(key), None) => highest(key.0, field, field.iter()),
+            (None, _) => None,
+        };
         best.or_else(|| field.first()).map(|rank| rank.id)
     }
+}
+
+impl Prefix {
+    /// Of those that may be taken and keep the balance, the one with the highest score.
+    fn best(&mut self, key: u64, field: &Field<'_>, members: Members<'_>) -> Option<Rank> {
+        let good = |rank: &Rank| is_balanced(field, rank) && field.allows(rank);
+        let known = self.known(key, members);
+        let rank = |at: &u32| usize::try_from(*at).ok().and_then(|at| members.at.rank(at));
+        if let Some(rank) = known.iter().filter_map(rank).find(good) {
+            return Some(rank);
+        }
+        if members.count <= known.len() {
+            return None;
+        }
+        highest(key, field, (0..members.count).filter_map(|at| members.at.rank(at)))
+    }
+
+    /// The first by score of all replicas, whether they may be taken now or not.
+    fn known(&mut self, key: u64, members: Members<'_>) -> &Best {
+        if self.version != members.version {
+            *self = Self { version: members.version, ..Self::default() };
+        }
+        if self.young.len() >= KEYS && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let Self { young, old, .. } = self;
+        young.entry(key).or_insert_with(|| old.remove(&key).unwrap_or_else(|| first(key, members)))
+    }
+}
+
+fn first(key: u64, members: Members<'_>) -> Best {
+    let places = (0..members.count).filter_map(|at| {
+        let id = members.at.id(at)?;
+        Some((score(key, id), id, u32::try_from(at).ok()?))
+    });
+    let mut heap: BinaryHeap<_> = places.collect();
+    std::iter::from_fn(|| heap.pop()).take(FIRST).map(|(_, _, at)| at).collect()
+}
+
+/// The good one with the highest score. Whether a replica may be taken costs more than its score, and is asked from the
+/// highest on.
+fn highest(key: u64, field: &Field<'_>, all: impl Iterator<Item = Rank>) -> Option<Rank> {
+    let balanced = all.filter(|rank| is_balanced(field, rank));
+    let mut heap: BinaryHeap<_> = balanced.map(|rank| (score(key, rank.id), rank.id, rank)).collect();
+    std::iter::from_fn(|| heap.pop()).map(|(_, _, rank)| rank).find(|rank| field.allows(rank))
+}
+
+fn is_balanced(field: &Field<'_>, rank: &Rank) -> bool {
+    rank.share.beyond(FEW, field.one).within(BALANCE, field.mean)
 }
 
 fn score(key: u64, id: ReplicaId) -> u64 {
@@ -50,7 +120,7 @@ mod tests {
     use tidegate_shared::request::{ConversationKey, Tokens};
 
     use super::*;
-    use crate::route::{Rank, Turn};
+    use crate::route::{Member, Share, Turn};
 
     fn ranked(loads: impl IntoIterator<Item = u64>) -> BTreeSet<Rank> {
         let ids = (1..).map(ReplicaId);
@@ -62,7 +132,7 @@ mod tests {
         let mut field = Field::new(ranked, &|_| true);
         field.key = Some(ConversationKey(key));
         field.mean = Share::of(Tokens(100), 1);
-        Prefix.choose(&field).unwrap().0
+        Prefix::default().choose(&field).unwrap().0
     }
 
     #[test]
@@ -99,7 +169,7 @@ mod tests {
             field.key = Some(ConversationKey(key));
             field.mean = Share::of(Tokens(self.load.iter().sum::<u64>() * 100), 4);
             field.one = Share::of(Tokens(100), 1);
-            let place = || Prefix.choose(&field).unwrap().0 as usize - 1;
+            let place = || Prefix::default().choose(&field).unwrap().0 as usize - 1;
             *self.homes.entry(key).or_insert_with(place)
         }
     }
@@ -127,6 +197,35 @@ mod tests {
             let at = |replica: usize| seen.iter().map(|turns| turns[replica]).sum::<u32>();
             assert!((0..4).all(|replica| at(replica) * 4 <= 5000 * 125 / 100), "the spread is even");
         }
+    }
+
+    /// A fleet of idle replicas with numbers from 1.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Member for Idle {
+        fn id(&self, at: usize) -> Option<ReplicaId> {
+            self.rank(at).map(|rank| rank.id)
+        }
+
+        fn rank(&self, at: usize) -> Option<Rank> {
+            let id = u32::try_from(at + 1).ok().map(ReplicaId)?;
+            Some(Rank { share: Share::default(), turn: Turn::default(), id })
+        }
+    }
+
+    #[test]
+    fn r7_keys_that_are_remembered_are_bounded_and_their_number_changes_no_pick() {
+        let idle = ranked((0..12).map(|_| 0));
+        let mut field = Field::new(&idle, &|_| true);
+        field.members = Some(Members { count: 12, at: &Idle, version: 1 });
+        let mut prefix = Prefix::default();
+        for key in (0..5_000).flat_map(|key| [key, 7]) {
+            field.key = Some(ConversationKey(key));
+            assert_eq!(prefix.choose(&field).unwrap().0, place(&idle, key));
+            assert!(prefix.young.len() + prefix.old.len() <= 2 * KEYS);
+        }
+        assert!(prefix.young.contains_key(&7) || prefix.old.contains_key(&7), "it is in use");
     }
 
     #[test]

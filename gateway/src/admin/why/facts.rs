@@ -7,10 +7,10 @@ use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
-use tidegate_shared::time::Duration;
+use tidegate_shared::time::{Duration, Instant};
 
 use super::words::{count, span};
-use crate::pool::{Recent, Trust};
+use crate::pool::{Recent, Trust, Unfit};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Facts<'a> {
     /// What all deployments together cost now.
     pub(super) burn: Price,
     pub(super) recent: &'a Recent,
+    /// How traffic differs from what the target was tuned on.
+    pub(super) drift: Option<String>,
     /// How long the last start took, from order to readiness.
     pub(super) start_took: Option<Duration>,
 }
@@ -36,6 +38,10 @@ pub(super) struct Known {
     /// It is over its load limit.
     pub(super) over: bool,
     pub(super) trust: Trust,
+    /// An operator took it out; how far that is.
+    pub(super) drained: Option<String>,
+    /// Why it cannot serve, and since when.
+    pub(super) unfit: Option<(Unfit, Instant)>,
     /// What is wrong with it.
     pub(super) trouble: Option<String>,
 }
@@ -70,6 +76,12 @@ impl Facts<'_> {
     /// Replicas that are ordered and not ready.
     pub(super) fn on_the_way(&self) -> u32 {
         u32::try_from(self.those(ReplicaFacts::is_on_its_way).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Replicas in this phase that cannot serve as they are.
+    pub(super) fn unfit(&self, phase: Phase) -> u32 {
+        let unfit = self.each().filter(|(replica, known)| replica.phase == phase && known.unfit.is_some());
+        u32::try_from(unfit.count()).unwrap_or(u32::MAX)
     }
 
     /// Replicas that count as capacity, now or soon.

@@ -4,7 +4,7 @@
 use tidegate_scaler_core::config::MAX_REPLICAS;
 use tidegate_scaler_core::planner::{CHECK, STEP};
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
-use tidegate_shared::replica::ReplicaFacts;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
 use super::words::{ahead, count, list, pick, span};
@@ -197,8 +197,11 @@ pub(super) fn fewer(facts: &Facts<'_>) -> Finding {
     });
     let troubles: Vec<String> =
         troubles.map(|(id, trouble)| format!("{}: {trouble}", facts.replica(id))).collect();
-    let advice =
-        format!("wait until {} ready{}", pick(on_the_way, "it is", "they are"), took.unwrap_or_default());
+    let advice = if facts.unfit(Phase::Starting) == on_the_way {
+        "mend what keeps it from serving; it counts until its start limit is over".to_owned()
+    } else {
+        format!("wait until {} ready{}", pick(on_the_way, "it is", "they are"), took.unwrap_or_default())
+    };
     line.now(text).advise(advice).detail(troubles)
 }
 

@@ -9,9 +9,13 @@ use super::growth::are;
 use super::words::{ahead, count, list, pick, span};
 use super::{Finding, Line};
 use crate::admin::status::EjectedStatus;
+use crate::pool::Unfit;
 
 /// Last lines of an engine that are told.
 const LAST_LINES: usize = 8;
+/// What is to be done where engines list another model.
+const OTHER_MODEL: &str = "start the engine under the name that the deployment expects, or set `model` in the deployment to \
+                           a name that it lists";
 /// Replicas that are told of.
 const TOLD: usize = 8;
 
@@ -55,13 +59,20 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
 pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
     let told = facts.each().filter_map(|(replica, known)| {
         let name = facts.replica(replica.id);
+        let trouble = || known.trouble.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
         let why = match (replica.phase, EjectedStatus::new(known.trust, facts.seen.at)) {
+            _ if let Some((unfit, since)) = known.unfit => {
+                let what = match unfit {
+                    Unfit::OtherModel => "serves another model since",
+                    Unfit::Unreachable => "unreachable since",
+                };
+                format!("{what} {}{}", span(facts.seen.at.since(since)), trouble())
+            }
             (Phase::Ready, Some(ejected)) => ejected.sentence(),
             (Phase::Ready, None) => format!("it is ready, but {}", known.trouble.as_ref()?),
             (Phase::Failed, _) => {
                 let since = span(facts.seen.at.since(replica.since));
-                let trouble = known.trouble.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-                format!("failed since {since}{trouble}")
+                format!("failed since {since}{}", trouble())
             }
             (Phase::Starting, _) if !facts.sized => format!("not ready: {}", known.trouble.as_ref()?),
             _ => return None,
@@ -77,7 +88,32 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
     let are = pick(told.len() as u64, "is", "are");
     let text = format!("{} of {} {are} not well: {}", told.len(), count(all as u64, "replica"), list(&names));
     told.truncate(TOLD);
-    Some(Line::ReplicasOut.now(text).detail(told.into_iter().map(|(name, why)| format!("{name}: {why}"))))
+    let found =
+        Line::ReplicasOut.now(text).detail(told.into_iter().map(|(name, why)| format!("{name}: {why}")));
+    let other = facts.each().any(|(_, known)| matches!(known.unfit, Some((Unfit::OtherModel, _))));
+    Some(if other { found.advise(OTHER_MODEL) } else { found })
+}
+
+/// The target was tuned on other requests than those that come.
+pub(super) fn drifted(facts: &Facts<'_>) -> Option<Finding> {
+    let drift = facts.drift.as_deref()?;
+    let advice = format!("`tidegate tune {}` measures again, with requests as they are now", facts.name);
+    Some(Line::Drifted.now(drift).advise(advice))
+}
+
+/// Replicas that an operator took out.
+pub(super) fn drained(facts: &Facts<'_>) -> Option<Finding> {
+    let out = facts
+        .each()
+        .filter_map(|(replica, known)| Some((facts.replica(replica.id), known.drained.as_deref()?)));
+    let out: Vec<(String, &str)> = out.collect();
+    let names: Vec<&str> = out.iter().map(|(name, _)| name.as_str()).collect();
+    let first = names.first()?;
+    let advice = format!("`tidegate drain {} {first} --undo` takes it back, until it is stopped", facts.name);
+    let text =
+        format!("{} {} out by an operator", list(&names), pick(names.len() as u64, "is taken", "are taken"));
+    let details = out.iter().take(TOLD).map(|(name, why)| format!("{name}: {why}"));
+    Some(Line::Drained.now(text).detail(details).advise(advice))
 }
 
 /// Scaling is switched off, and more is needed.

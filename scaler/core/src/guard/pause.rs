@@ -50,6 +50,11 @@ impl Pause {
         self.failures
     }
 
+    /// No start may be tried before; a moment of the past where it may be tried now.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+
     /// How long the next start has to wait; `None` when it may be tried now.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         (now < self.until).then(|| self.until.since(now))

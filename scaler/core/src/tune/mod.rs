@@ -25,6 +25,8 @@ pub struct Measured {
     pub failed: u32,
     /// Requests that the replica had no room for, and said so.
     pub refused: u32,
+    /// Throughput varied so much that it is not well known.
+    pub noisy: bool,
     /// From sending to the first token, of each answer that began.
     pub ttft: Vec<Duration>,
     /// From one token to the next, the mean of each answer that ended.
@@ -63,6 +65,7 @@ impl Measured {
         self.completed += other.completed;
         self.failed += other.failed;
         self.refused += other.refused;
+        self.noisy |= other.noisy;
         self.ttft.extend_from_slice(&other.ttft);
         self.tpot.extend_from_slice(&other.tpot);
     }

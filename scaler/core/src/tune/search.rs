@@ -1,8 +1,9 @@
 //! Which concurrency to measure next, and which one is the target (A1).
 //!
 //! The target is the knee: the smallest concurrency that brings [`NEAR`] percent of the best throughput, among those at which
-//! the replica refuses nothing and keeps the goals for latency. More than that makes each request slower and hardly any
-//! more of them. The search doubles until throughput stops growing, then halves the gap below the knee, and at last
+//! the replica refuses nothing. More than that makes each request slower and hardly any more of them. Where there is a goal
+//! for latency, it says how slow a request may be; then the target is the largest concurrency that keeps it and brings as
+//! much, which takes the fewest replicas. The search doubles until throughput stops growing, then halves the gap below the knee, and at last
 //! measures once more what the verdict hangs on: a machine that others use too is not the same from minute to minute.
 //!
 //! It remembers nothing: it looks at all that was measured, so a recorded run repeats its decisions.
@@ -23,7 +24,7 @@ pub const NEAR: u32 = 95;
 const FINE: u32 = 16;
 /// Visits that a point takes on which the verdict hangs,
 const VISITS: u32 = 2;
-/// and where it is a matter of a few percent: the error is half of that of one visit then.
+/// and where it is a matter of a few percent, or noise is large: the error is half of that of one visit then.
 const VISITS_CLOSE: u32 = 4;
 /// Percent of the best throughput from which on it is.
 const CLOSE: u32 = 90;
@@ -173,7 +174,17 @@ fn verdict(curve: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> Next
     let (Some(knee), Some(best)) = (seen.knee(), seen.best()) else {
         return seen.limit.map_or(Next::TooLittle, |(_, limit)| Next::Nothing(limit));
     };
-    let grows = seen.top() == best;
+    // By one for one up to the end, the knee is in the last tenth.
+    if bounds.goals.any() {
+        let target = seen.last().unwrap_or(knee);
+        let because = match seen.limit {
+            Some((beyond, limit)) if seen.top() == target => Because::Limit { limit, beyond },
+            None if target >= bounds.cap => Because::Bound { most: target },
+            _ => Because::Knee { best },
+        };
+        return Next::Found(Found { target, because, settled });
+    }
+    let grows = seen.top() == best && u64::from(knee) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
         Some((beyond, limit)) if grows => Because::Limit { limit, beyond },
         None if grows && best >= bounds.cap => Because::Bound { most: best },
@@ -189,6 +200,9 @@ fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
         return (curve.is_empty()).then_some((1, Why::Growing));
     };
     let top = seen.top();
+    if bounds.goals.any() {
+        return wanted_by_goal(&seen, bounds.cap);
+    }
     if seen.limit.is_none() && top < bounds.cap {
         let doubled = (top.saturating_mul(2).min(bounds.cap), Why::Growing);
         match seen.growth_at_top() {
@@ -217,14 +231,36 @@ fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
     }
     let beyond = seen.limit.filter(|(_, limit)| best == top && *limit != Limit::Refused);
     // What is only just below the knee may be there by chance, and the knee much lower.
-    let visits = if seen.is_close(below, best) { VISITS_CLOSE } else { VISITS };
+    let noisy = || [below, Some(best)].into_iter().flatten().any(|at| seen.is_noisy(at));
+    let visits = if seen.is_close(below, best) || noisy() { VISITS_CLOSE } else { VISITS };
     let hangs = [
         (below, visits),
         (Some(best), visits),
         (Some(knee), VISITS),
         (beyond.map(|(beyond, _)| beyond), VISITS),
     ];
-    let open = hangs.into_iter().find_map(|(at, least)| at.filter(|at| seen.visits(*at) < least));
+    // In turns, so that a machine that gets slower does so for all of them.
+    let open = hangs.into_iter().filter_map(|(at, least)| at.filter(|at| seen.visits(*at) < least));
+    let open = open.min_by_key(|at| seen.visits(*at));
+    open.map(|at| (at, Why::Confirm))
+}
+
+/// The same where a goal says how far to go.
+fn wanted_by_goal(seen: &Seen<'_>, cap: u32) -> Option<(u32, Why)> {
+    let (top, last) = (seen.top(), seen.last()?);
+    let end = match seen.limit {
+        // Throughput falls: more is of no use, goal or not.
+        _ if last < top => seen.well.iter().map(|(at, _)| *at).find(|at| *at > last),
+        Some((beyond, _)) => Some(beyond),
+        None if top < cap => return Some((top.saturating_mul(2).min(cap), Why::Growing)),
+        None => None,
+    };
+    if let Some(end) = end.filter(|end| end - last > fine(last)) {
+        return Some((last + (end - last) / 2, Why::Peak));
+    }
+    let refused = seen.limit.is_some_and(|(_, limit)| limit == Limit::Refused);
+    let hangs = [Some(last), end.filter(|_| !refused)];
+    let open = hangs.into_iter().flatten().find(|at| seen.visits(*at) < VISITS);
     open.map(|at| (at, Why::Confirm))
 }
 
@@ -271,6 +307,12 @@ impl<'a> Seen<'a> {
         self.well.iter().find(|(_, seen)| seen.reaches(best, NEAR)).map(|(at, _)| *at)
     }
 
+    /// The largest that brings as much as the best.
+    fn last(&self) -> Option<u32> {
+        let (_, best) = Self::most(&self.well)?;
+        self.well.iter().rev().find(|(_, seen)| seen.reaches(best, NEAR)).map(|(at, _)| *at)
+    }
+
     /// The largest that was measured below `at`.
     fn below(&self, at: u32) -> Option<u32> {
         self.well.iter().rev().map(|(found, _)| *found).find(|found| *found < at)
@@ -287,6 +329,10 @@ impl<'a> Seen<'a> {
     fn is_close(&self, at: Option<u32>, best: u32) -> bool {
         let of = |at: u32| self.curve.get(&at).map(|point| &point.all);
         at.and_then(of).zip(of(best)).is_some_and(|(seen, best)| seen.reaches(best, CLOSE))
+    }
+
+    fn is_noisy(&self, at: u32) -> bool {
+        self.curve.get(&at).is_some_and(|point| point.all.noisy)
     }
 
     /// Whether the largest brings more than all below it.

@@ -42,6 +42,10 @@ struct State {
     queued: u32,
     queued_since: Instant,
     last_id: u32,
+    /// No start is tried before.
+    starts_from: Instant,
+    /// What that was when each start failed.
+    told: Vec<Instant>,
     log: Vec<(Duration, String)>,
 }
 
@@ -124,6 +128,11 @@ impl World {
         let state = InstanceState::Exited { how: "signal 9".to_owned(), output: Vec::new() };
         self.state().instances.insert(ReplicaId(id), state);
         self.changed.notify_one();
+    }
+
+    /// Before which the loop had said that no start is tried, as each start failed.
+    pub(super) fn told(&self) -> Vec<Instant> {
+        self.state().told.clone()
     }
 
     /// Takes the log: what happened since the last call.
@@ -217,6 +226,10 @@ impl Fleet for World {
         Box::pin(self.pressed.notified())
     }
 
+    fn hold_starts(&self, until: Instant) {
+        self.state().starts_from = until;
+    }
+
     fn announce(&self, id: ReplicaId, change: Change) {
         let since = self.at();
         let facts = |phase, capacity| ReplicaFacts::new(id, phase, since, capacity);
@@ -243,6 +256,8 @@ impl Fleet for World {
             }
             Change::StartFailed { why } => {
                 state.replicas.remove(&id);
+                let until = state.starts_from;
+                state.told.push(until);
                 format!("start failed {id}: {why}")
             }
             Change::Gone { .. } => {

@@ -57,8 +57,8 @@ pub(super) struct Todo {
     pub(super) strays: Vec<(ReplicaId, String)>,
     /// Replicas that have ended and of which it is not known how.
     pub(super) ended: Vec<(ReplicaId, String)>,
-    /// Replicas that were adopted.
-    pub(super) adopted: Vec<ReplicaId>,
+    /// Replicas that were adopted, with their containers.
+    pub(super) adopted: Vec<(ReplicaId, String)>,
 }
 
 impl Fleet {
@@ -154,7 +154,7 @@ impl Fleet {
             let known = self.members.get(&id);
             if first && known.is_none() && one.stage == Stage::Runs && one.tag.recipe == recipe {
                 self.adopt(&one.tag, &one.container);
-                todo.adopted.push(id);
+                todo.adopted.push((id, one.container.clone()));
             }
             match self.members.get_mut(&id) {
                 Some(member) if member.starting || member.container == one.container => {

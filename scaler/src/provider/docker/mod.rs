@@ -111,8 +111,9 @@ impl DockerProvider {
             inner.ids.saw(one.tag.replica);
         }
         let todo = inner.fleet().take_in(seen, turn, &inner.recipe, |one| inner.url(one));
-        for id in todo.adopted {
-            info!("{} is adopted: its container still runs", inner.name(id));
+        for (id, container) in todo.adopted {
+            let short = container.get(..12).unwrap_or(&container);
+            info!("{} is adopted: it runs since the last gateway (container {short})", inner.name(id));
             if inner.spec.network == Network::Host {
                 inner.fleet().keep_port(id, |port| inner.ports.claim(port));
             }

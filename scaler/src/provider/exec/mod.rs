@@ -142,7 +142,7 @@ impl Inner {
             todo
         };
         for id in &todo.adopted {
-            info!("{} is adopted: its list names it", self.name(*id));
+            info!("{} is adopted: it runs since the last gateway (its list names it)", self.name(*id));
         }
         for id in todo.stop {
             match self.run(Action::Stop(id), Complaints::Kept).await {

@@ -80,12 +80,13 @@ impl ProcessProvider {
             let Some(port) = self.ports.claim(record.port) else {
                 return Err(io::Error::other(format!("two replicas have port {}", record.port)));
             };
-            let leader = Leader::Adopted(leader);
+            let (leader, pid, number) = (Leader::Adopted(leader), record.leader.pid, record.port);
             self.core.insert(record, "adopted; it does not listen yet", port);
             if self.core.look(id).await? == Owner::Replica {
                 self.core.set_up(id);
             }
-            tracing::info!("{} is adopted: it still runs", self.core.name(id));
+            let name = self.core.name(id);
+            tracing::info!("{name} is adopted: it runs since the last gateway (pid {pid}, port {number})");
             self.follow(id, leader);
         }
         Ok(())

@@ -163,7 +163,7 @@ pub(super) async fn sweep(core: &Core, wanted: &[String], adopt: bool) -> Result
     }
     if adopt {
         for (id, job) in core.jobs() {
-            info!("{} is found again: job {job}", core.name(id));
+            info!("{} is adopted: it runs since the last gateway (job {job})", core.name(id));
         }
     }
     core.give_up_lost(asked);

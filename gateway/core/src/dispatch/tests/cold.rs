@@ -47,6 +47,68 @@ fn waiters_are_told_when_starts_keep_failing() {
 }
 
 #[test]
+fn q2_c1_nobody_is_told_to_come_before_the_next_start_is_tried() {
+    let seconds = |seconds| Duration::from_secs(seconds);
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    let told = |dispatcher: &mut Dispatcher, id: u32, now: Instant| {
+        ticket(dispatcher.arrive(now, &ask(u64::from(id))));
+        dispatcher.change(now, ReplicaId(id), Change::Ordered(Capacity::ONE));
+        dispatcher.hold_starts(now + seconds(64));
+        dispatcher.change(now, ReplicaId(id), Change::StartFailed);
+        dispatcher.on_deadline(now + seconds(2));
+        let (_, end) = dispatcher.take_woken().pop()?;
+        let rejection = end.expect_err("no lease");
+        assert_eq!(rejection.reason, Refusal::StartFailed);
+        Some(rejection.retry_after)
+    };
+    assert_eq!(told(&mut dispatcher, 1, ms(0)), None, "one failure is no row");
+    assert_eq!(told(&mut dispatcher, 2, ms(0)), Some(seconds(62)), "as soon as it is tried");
+    // One becomes ready after 20 s, and dies: what comes next takes as long again, after the pause.
+    dispatcher.change(ms(100_000), ReplicaId(3), Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(120_000), ReplicaId(3), Change::Ready);
+    dispatcher.change(ms(120_000), ReplicaId(3), Change::Gone);
+    assert_eq!(told(&mut dispatcher, 4, ms(120_000)), None);
+    assert_eq!(told(&mut dispatcher, 5, ms(120_000)), Some(seconds(82)));
+    // The pause is over, and the next one is on its way.
+    dispatcher.change(ms(184_000), ReplicaId(6), Change::Ordered(Capacity::ONE));
+    let full = Arc::new(RequestFacts { body_bytes: u64::MAX, ..RequestFacts::clone(&ask(9)) });
+    assert_eq!(rejected(dispatcher.arrive(ms(190_000), &full)).retry_after, seconds(14));
+}
+
+#[test]
+fn q2_a_crowd_at_a_full_line_before_the_first_replica_is_told_one_time_behind_the_other() {
+    let limits = Limits { queue_requests: 10, concurrency: 4, ..Limits::default() };
+    let mut dispatcher = Dispatcher::new(limits, true, ms(0));
+    (0..10).for_each(|n| {
+        ticket(dispatcher.arrive(ms(0), &ask(n)));
+    });
+    let mut refuse = |n| rejected(dispatcher.arrive(ms(0), &ask(n))).retry_after.as_secs();
+    let told: Vec<u64> = (10..210).map(&mut refuse).collect();
+    assert!(told.is_sorted(), "in their order: {told:?}");
+    let most = told.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
+    assert_eq!(most, Some(2), "as many in a second as are served in one, if each takes the headroom of 2 s");
+    assert_eq!((told[0], told[199]), (6, 105), "behind the line, and behind those before them");
+}
+
+#[test]
+fn q2_a_cold_crowd_is_told_by_the_pace_and_the_start_that_were_measured() {
+    let limits = Limits { queue_requests: 8, concurrency: 4, ..Limits::default() };
+    let mut dispatcher = Dispatcher::new(limits, true, ms(0));
+    dispatcher.change(ms(0), ReplicaId(1), Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(30_000), ReplicaId(1), Change::Ready);
+    let held: Vec<_> = (0..4).map(|n| forward(dispatcher.arrive(ms(30_000), &ask(n)))).collect();
+    held.into_iter().for_each(|lease| dispatcher.end(ms(40_000), lease, &Spent::default()));
+    dispatcher.change(ms(50_000), ReplicaId(1), Change::Gone);
+    (10..18).for_each(|n| {
+        ticket(dispatcher.arrive(ms(50_000), &ask(n)));
+    });
+    let mut refuse = |n| rejected(dispatcher.arrive(ms(50_000), &ask(n))).retry_after.as_secs();
+    let told: Vec<u64> = (20..60).map(&mut refuse).collect();
+    assert_eq!((told[0], told[39]), (43, 140), "30 s to start, and 4 in 10 s from then on: {told:?}");
+    assert!(told.chunk_by(|a, b| a == b).all(|same| same.len() <= 1), "{told:?}");
+}
+
+#[test]
 fn c_101_a_hold_of_fifteen_minutes_holds() {
     let limits = Limits { cold_start: Duration::from_secs(900), concurrency: 2, ..Limits::default() };
     let mut dispatcher = Dispatcher::new(limits, true, ms(0));

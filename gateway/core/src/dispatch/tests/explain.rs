@@ -80,6 +80,8 @@ fn consistent(dispatcher: &Dispatcher, told: &RouteDecision) {
         RouteVerdict::Forward { replica, .. } => {
             assert!(takes(free(replica)), "{told:?}");
         }
+        // Whose client is gone already gets nothing, whoever is free.
+        RouteVerdict::Refuse { reason: Refusal::MissedDeadline, .. } => {}
         RouteVerdict::Wait { .. } | RouteVerdict::Refuse { .. } => {
             assert!(!told.candidates.iter().any(|candidate| takes(candidate.standing)), "{told:?}");
         }

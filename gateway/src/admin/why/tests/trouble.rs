@@ -3,7 +3,20 @@
 use tidegate_shared::request::Route;
 
 use super::*;
-use crate::pool::{Cause, Fault, Trust};
+use crate::pool::{Cause, Fault, Trust, Unfit};
+
+#[test]
+fn a1_traffic_that_has_drifted_is_told_with_what_to_do() {
+    let mut case = Case::new(1, 0, 0, ScaleReason::AtMin);
+    assert!(case.answer().findings.iter().all(|finding| finding.line != Line::Drifted));
+    case.drift = Some("answers have 60 tokens lately, and 200 when the target of 12 was tuned".to_owned());
+    let found = case.finding(Line::Drifted);
+    assert_eq!((found.standing, Some(&found.text)), (Standing::Now, case.drift.as_ref()));
+    assert_eq!(
+        found.advice.as_deref(),
+        Some("`tidegate tune chat` measures again, with requests as they are now")
+    );
+}
 
 #[test]
 fn e2_slow_first_tokens_tell_how_many_left_which_homes_and_what_it_cost() {
@@ -53,6 +66,26 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
     case.view.last_failure = None;
     case.decide(|decision| decision.reason = ScaleReason::BackingOff { failures: 1, retry_in: SECOND });
     case.says(Line::StartsFail, Standing::Now, "1 start has failed, the next is tried in 1 s");
+}
+
+#[test]
+fn e2_c_028_replicas_that_cannot_serve_tell_since_when_and_what_to_do() {
+    let mut case = Case::new(1, 9, 1, ScaleReason::OnTheirWay { count: 1 });
+    case.seen.replicas[0].phase = Phase::Starting;
+    case.known[0].unfit = Some((Unfit::OtherModel, now() - SECOND * 8));
+    case.known[0].trouble = Some("/v1/models lists `llama`, and not `chat`".to_owned());
+    let found = case.finding(Line::ReplicasOut);
+    assert_eq!(
+        found.details,
+        ["chat-1: serves another model since 8.0 s: /v1/models lists `llama`, and not `chat`"]
+    );
+    assert!(found.advice.is_some_and(|advice| advice.contains("`model`")));
+    let fewer = case.finding(Line::FewerAdded).advice;
+    assert!(fewer.is_some_and(|advice| advice.starts_with("mend what keeps it from serving")));
+    case.known[0].unfit = Some((Unfit::Unreachable, now() - SECOND * 90));
+    let found = case.finding(Line::ReplicasOut);
+    assert!(found.details[0].starts_with("chat-1: unreachable since 90 s: "), "{:?}", found.details);
+    assert_eq!(found.advice, None);
 }
 
 #[test]

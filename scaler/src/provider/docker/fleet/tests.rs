@@ -39,7 +39,7 @@ async fn c3_the_first_list_adopts_what_runs_by_the_same_recipe_and_nothing_else(
     let all =
         vec![seen(1, "a", Stage::Runs), seen(2, "b", Stage::Created), other, seen(4, "d", Stage::Ended)];
     let todo = take_in(&mut fleet, all);
-    assert_eq!(todo.adopted, [ReplicaId(1)]);
+    assert_eq!(todo.adopted, [(ReplicaId(1), "a".to_owned())]);
     let strays: Vec<&str> = todo.strays.iter().map(|(_, container)| container.as_str()).collect();
     assert_eq!((strays, ids(&fleet)), (vec!["b", "c", "d"], vec![1]));
     assert_eq!(

@@ -6,6 +6,22 @@ use tidegate_tests::deadline::eventually;
 
 use crate::fleet::Fleet;
 
+/// Waits for a moment that differs from round to round: so many containers there, `least` at the end of a way down, or so
+/// many lines of the log later; and then some turns.
+async fn moment(fleet: &Fleet, round: u32, least: usize) {
+    let wanted = (round % 4) as usize;
+    let before = fleet.log().lines().count();
+    eventually("the moment of the kill", async || {
+        let (there, said) = (fleet.containers().len(), fleet.log().lines().count() - before);
+        let now = there >= wanted || there == least || said > 20;
+        if now { Ok(()) } else { Err(format!("{there} containers")) }
+    })
+    .await;
+    for _ in 0..round * 97 % 1009 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn c_005_m2_killed_at_any_moment_and_still_three_containers() {
     let fleet = Fleet::launch(false, |deployment| {
@@ -32,21 +48,7 @@ async fn c_005_m2_killed_at_any_moment_and_still_three_containers() {
         // Up and down in turn.
         let min = [3, 1, 2, 0][(round % 4) as usize];
         books.change(&fleet, min).await;
-        // A moment that differs from round to round: so many containers there, and then so many lines of the log later.
-        let wanted = (round % 4) as usize;
-        let before = fleet.log().lines().count();
-        eventually("the moment of the kill", async || {
-            let (there, said) = (fleet.containers().len(), fleet.log().lines().count() - before);
-            if there >= wanted || there == min as usize || said > 20 {
-                Ok(())
-            } else {
-                Err(format!("{there} containers"))
-            }
-        })
-        .await;
-        for _ in 0..round * 97 % 1009 {
-            tokio::task::yield_now().await;
-        }
+        moment(&fleet, round, min as usize).await;
         books.look(&fleet).await;
         fleet.kill();
         if round % 3 == 2 {

@@ -28,14 +28,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidegate_scaler::control::{ControlStatus, Helm};
+use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
 use tidegate_scaler::house::House;
 use tidegate_scaler::store::Store;
+use tidegate_shared::demand::Observation;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use crate::openai::ApiError;
-use crate::pool::Pool;
+use crate::pool::{Pool, ReplicaDetail};
 use crate::provide::Records;
 use crate::server::Gateway;
 use crate::sizing::Resizer;
@@ -108,35 +109,7 @@ impl Admin {
     fn deployment(&self, watched: &Watched) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
         let view = watched.control.view();
-        let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
-        let out = |facts: &ReplicaFacts| {
-            let taken = drained.get(&facts.id);
-            let taken = taken.map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at));
-            taken.or_else(|| facts.hold.map(tune::held))
-        };
-        let replicas = seen.replicas.iter().zip(&known).map(|(facts, known)| ReplicaStatus {
-            id: replica_name(watched.pool.name(), facts.id),
-            phase: facts.phase,
-            age_s: seen.at.since(facts.since).as_secs_f64(),
-            in_flight: facts.in_flight,
-            limit: known.limit,
-            load_tokens: known.load.0,
-            capacity: facts.capacity.units(),
-            conversations: facts.conversations,
-            url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
-            engine: known
-                .endpoint
-                .as_ref()
-                .and_then(|endpoint| endpoint.engine())
-                .map(|engine| EngineStatus::new(&engine, seen.at)),
-            ejected: EjectedStatus::new(known.trust, seen.at),
-            unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
-            drained: drained.contains_key(&facts.id),
-            why: out(facts).or_else(|| match &known.endpoint {
-                Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
-                None => view.pending.get(&facts.id).cloned(),
-            }),
-        });
+        let replicas = replicas(watched, &seen, &known, &view);
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let sizing = watched.resizer.sizing();
         DeploymentStatus {
@@ -150,7 +123,7 @@ impl Admin {
             queued: seen.queued,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
             conversations,
-            replicas: replicas.collect(),
+            replicas,
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
             money: (watched.provider != "static").then_some(MoneyStatus {
@@ -234,6 +207,45 @@ impl Admin {
         }
         response
     }
+}
+
+/// What there is to say of each replica.
+fn replicas(
+    watched: &Watched,
+    seen: &Observation,
+    known: &[ReplicaDetail],
+    view: &ControlView,
+) -> Vec<ReplicaStatus> {
+    let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
+    let out = |facts: &ReplicaFacts| {
+        let taken = drained.get(&facts.id);
+        let taken = taken.map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at));
+        taken.or_else(|| facts.hold.map(tune::held))
+    };
+    let told = seen.replicas.iter().zip(known).map(|(facts, known)| ReplicaStatus {
+        id: replica_name(watched.pool.name(), facts.id),
+        phase: facts.phase,
+        age_s: seen.at.since(facts.since).as_secs_f64(),
+        in_flight: facts.in_flight,
+        limit: known.limit,
+        load_tokens: known.load.0,
+        capacity: facts.capacity.units(),
+        conversations: facts.conversations,
+        url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
+        engine: known
+            .endpoint
+            .as_ref()
+            .and_then(|endpoint| endpoint.engine())
+            .map(|engine| EngineStatus::new(&engine, seen.at)),
+        ejected: EjectedStatus::new(known.trust, seen.at),
+        unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
+        drained: drained.contains_key(&facts.id),
+        why: out(facts).or_else(|| match &known.endpoint {
+            Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
+            None => view.pending.get(&facts.id).cloned(),
+        }),
+    });
+    told.collect()
 }
 
 /// The answer that goes on for as long as something happens.

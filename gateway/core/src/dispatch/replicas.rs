@@ -68,14 +68,13 @@ pub(super) struct Replica {
 impl Replica {
     /// One that was ordered just now.
     pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
-        let (ledger, rank) = (Ledger::default(), None);
         Self {
             id,
             phase,
             since: now,
             ordered: now,
             capacity,
-            ledger,
+            ledger: Ledger::default(),
             suspect: false,
             refused: false,
             loaded: false,
@@ -88,16 +87,15 @@ impl Replica {
             turn,
             placed: 0,
             load: 0,
-            rank,
+            rank: None,
             under: false,
         }
     }
 
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
-        self.is_present()
-            && self.hold != Some(Hold::Aside)
-            && !matches!(self.health.trust(), Trust::Out { .. })
+        let aside = self.hold == Some(Hold::Aside);
+        self.is_present() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
     }
 
     /// Whether it could take requests, had it always answered well.
@@ -211,9 +209,7 @@ impl Replicas {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
         self.version += 1;
-        if let Some(rank) = &gone.rank {
-            self.ranked.remove(rank);
-        }
+        let _ = gone.rank.as_ref().is_some_and(|rank| self.ranked.remove(rank));
         self.reorder(now);
         Some(gone)
     }

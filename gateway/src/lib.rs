@@ -24,4 +24,5 @@ pub mod server;
 mod signals;
 pub mod sizing;
 pub mod telemetry;
+pub mod tune;
 pub mod upstream;

@@ -42,6 +42,8 @@ mod sizes;
 #[cfg(test)]
 mod streaming;
 #[cfg(test)]
+mod tune;
+#[cfg(test)]
 mod unfit;
 #[cfg(test)]
 mod upstream;

@@ -30,6 +30,8 @@ pub(super) enum Ask {
     Route,
     /// The size of a deployment, which can be changed.
     Sizing,
+    /// Measuring a replica of a deployment (A1).
+    Tune,
     /// What tuning found for a deployment, and its way in.
     Tuned,
     /// Taking a replica out, and back in.
@@ -50,7 +52,7 @@ impl Ask {
             Self::Sizing | Self::Tuned => "GET, HEAD, PUT",
             Self::Drain => "POST, DELETE",
             Self::Credit => "GET, HEAD, POST",
-            Self::Route => "POST",
+            Self::Route | Self::Tune => "POST",
         }
     }
 }
@@ -102,6 +104,7 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
         "/livez" => Ask::Alive,
         "/credit" => Ask::Credit,
         _ if of_deployment(path, "/sizing") => Ask::Sizing,
+        _ if of_deployment(path, "/tune") => Ask::Tune,
         _ if of_deployment(path, "/tuned") => Ask::Tuned,
         _ if of_deployment(path, "/decisions") => Ask::Decisions,
         _ if drain::asked_about(path).is_some() => Ask::Drain,
@@ -121,6 +124,7 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
                  /route    where a request would go: POST its body here, or to /route and its path\n\
                  /credit   the credit; POST {{\"amount\": 25}} tops it up\n\
                  /deployments/NAME/sizing     its size; PUT changes it\n\
+                 /deployments/NAME/tune       POST measures a replica and finds its target\n\
                  /deployments/NAME/decisions  its past decisions\n\
                  /deployments/NAME/tuned      what tuning found for it\n\
                  /deployments/NAME/drain/REPLICA  POST takes a replica out, DELETE back in\n\

@@ -4,12 +4,14 @@
 
 mod ask;
 pub mod drain;
+mod drift;
 mod explain;
 pub mod manage;
 mod page;
 mod reason;
 pub mod route;
 pub mod status;
+mod tune;
 pub mod tuned;
 pub mod why;
 
@@ -21,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -45,6 +47,7 @@ use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
     RecordsStatus, ReplicaStatus, Status, UnfitStatus,
 };
+use tune::Feed;
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
@@ -52,7 +55,7 @@ const PHASES: [Phase; 5] =
     [Phase::Provisioning, Phase::Starting, Phase::Ready, Phase::Draining, Phase::Failed];
 
 /// What the operator's side knows of one deployment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Watched {
     /// Its requests and replicas.
     pub pool: Arc<Pool>,
@@ -130,6 +133,7 @@ impl Admin {
                 credit: view.spending.credit,
             }),
             sizing: manage::sizing(watched, None, seen.at).sizing,
+            drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
             trouble: view
                 .provider_error
                 .clone()
@@ -162,13 +166,17 @@ impl Admin {
         self.render.render()
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Either<Full<Bytes>, Feed>> {
         let asked = match ask(&request) {
             Ok(asked) => asked,
-            Err(refusal) => return refusal.response().map(Full::new),
+            Err(refusal) => return refusal.response().map(Full::new).map(Either::Left),
         };
         let mut status = StatusCode::OK;
         let (kind, body) = match asked {
+            Ask::Tune => match tune::begin(self, request).await {
+                Ok(feed) => return events(feed),
+                Err(error) => ("application/json", told(Err(error), &mut status)),
+            },
             Ask::Page => ("text/html; charset=utf-8", self.page.html()),
             Ask::Status => {
                 ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into())
@@ -185,7 +193,7 @@ impl Admin {
                 ("application/json", told(manage::answer(self, asked, request).await, &mut status))
             }
         };
-        let mut response = Response::new(Full::new(body));
+        let mut response = Response::new(Either::Left(Full::new(body)));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -210,8 +218,9 @@ fn replicas(
 ) -> Vec<ReplicaStatus> {
     let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
     let out = |facts: &ReplicaFacts| {
-        let drained = drained.get(&facts.id)?;
-        Some(drain::sentence(drained, facts.in_flight, fixed, seen.at))
+        let taken = drained.get(&facts.id);
+        let taken = taken.map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at));
+        taken.or_else(|| facts.hold.map(tune::held))
     };
     let told = seen.replicas.iter().zip(known).map(|(facts, known)| ReplicaStatus {
         id: replica_name(watched.pool.name(), facts.id),
@@ -237,6 +246,16 @@ fn replicas(
         }),
     });
     told.collect()
+}
+
+/// The answer that goes on for as long as something happens.
+fn events(feed: Feed) -> Response<Either<Full<Bytes>, Feed>> {
+    let mut response = Response::new(Either::Right(feed));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// The answer, or the error with its status.

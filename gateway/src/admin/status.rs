@@ -101,6 +101,9 @@ pub struct DeploymentStatus {
     /// Its settings that can be changed while it runs, and where each comes from; none for a static fleet.
     #[serde(default)]
     pub sizing: BTreeMap<String, SizingValue>,
+    /// How traffic differs from what the target in force was tuned on, for people (A1); absent where it does not.
+    #[serde(default)]
+    pub drift: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
 }

@@ -16,6 +16,7 @@ mod scale;
 mod serve;
 mod status;
 mod style;
+mod tune;
 mod why;
 
 use std::io::{self, Write};
@@ -30,6 +31,7 @@ use crate::engine::{EngineArgs, EngineError};
 use crate::quickstart::QuickstartError;
 use admin::AdminError;
 use route::RouteError;
+use tune::TuneError;
 
 /// A Rust ingress for fleets of LLM engines: routes OpenAI requests to replicas and sizes the fleet.
 #[derive(Debug, Parser)]
@@ -76,6 +78,9 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Add to the credit over all deployments, or show it.
     Credit(scale::CreditArgs),
+    /// Measure a replica: find how many requests it should work on at a time, and keep that as the target.
+    #[command(after_help = tune::EXAMPLES)]
+    Tune(tune::TuneArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
     Engine(EngineArgs),
 }
@@ -113,6 +118,8 @@ enum CliError {
     Admin(#[from] AdminError),
     #[error(transparent)]
     Route(#[from] RouteError),
+    #[error(transparent)]
+    Tune(#[from] TuneError),
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
@@ -130,6 +137,7 @@ pub fn main() -> ExitCode {
         Command::Scale(args) => scale::run(&args),
         Command::Drain(args) => drain::run(&args),
         Command::Credit(args) => scale::credit(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Engine(args) => serve::engine(args),
     };
     match done {

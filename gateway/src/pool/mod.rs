@@ -6,6 +6,7 @@
 
 mod fleet;
 mod held;
+mod holding;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,8 +25,9 @@ use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
+pub use holding::{Holding, Needed};
 pub use tidegate_gateway_core::dispatch::{
-    Cause, Change, Fault, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
+    Cause, Change, Fault, NoHold, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
 };
 
 use crate::clock::Clock;

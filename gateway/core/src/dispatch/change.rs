@@ -61,6 +61,13 @@ impl Dispatcher {
             Change::Capacity(capacity) => {
                 self.replicas.update(now, id, |replica| replica.capacity = capacity)
             }
+            Change::Hold(hold) => self.replicas.update(now, id, |replica| replica.hold = Some(hold)),
+            Change::Release => {
+                let turn = self.turn;
+                self.replicas.update(now, id, |replica| {
+                    (replica.hold, replica.turn) = (None, replica.turn.max(turn));
+                });
+            }
             Change::StartFailed => {
                 self.replicas.remove(now, id);
                 self.start_failures = self.start_failures.saturating_add(1);

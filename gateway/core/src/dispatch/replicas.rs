@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::replica::{Capacity, Hold, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
@@ -47,6 +47,8 @@ pub(super) struct Replica {
     pub(super) unfit: Option<(Unfit, Instant)>,
     /// It is failed, and was never more than slow.
     pub(super) slow: bool,
+    /// Whether an operator holds it (A1).
+    pub(super) hold: Option<Hold>,
     /// How its exchanges went.
     pub(super) health: Health,
     /// It joined a fleet at work (C-040).
@@ -66,33 +68,34 @@ pub(super) struct Replica {
 impl Replica {
     /// One that was ordered just now.
     pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
-        let (ledger, rank) = (Ledger::default(), None);
         Self {
             id,
             phase,
             since: now,
             ordered: now,
             capacity,
-            ledger,
+            ledger: Ledger::default(),
             suspect: false,
             refused: false,
             loaded: false,
             down: false,
             unfit: None,
             slow: false,
+            hold: None,
             health: Health::default(),
             slow_start: None,
             turn,
             placed: 0,
             load: 0,
-            rank,
+            rank: None,
             under: false,
         }
     }
 
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
-        self.is_present() && !matches!(self.health.trust(), Trust::Out { .. })
+        let aside = self.hold == Some(Hold::Aside);
+        self.is_present() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
     }
 
     /// Whether it could take requests, had it always answered well.
@@ -206,9 +209,7 @@ impl Replicas {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
         self.version += 1;
-        if let Some(rank) = &gone.rank {
-            self.ranked.remove(rank);
-        }
+        let _ = gone.rank.as_ref().is_some_and(|rank| self.ranked.remove(rank));
         self.reorder(now);
         Some(gone)
     }

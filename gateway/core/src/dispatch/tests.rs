@@ -7,6 +7,7 @@ mod cold;
 mod explain;
 mod fair;
 mod growth;
+mod hold;
 mod judge;
 mod load;
 mod overload;

@@ -26,6 +26,8 @@ pub(super) struct Facts<'a> {
     /// What all deployments together cost now.
     pub(super) burn: Price,
     pub(super) recent: &'a Recent,
+    /// How traffic differs from what the target was tuned on.
+    pub(super) drift: Option<String>,
     /// How long the last start took, from order to readiness.
     pub(super) start_took: Option<Duration>,
 }

@@ -8,7 +8,7 @@ use tidegate_shared::offer::Price;
 use super::facts::{Facts, Known};
 use super::{WhyAnswer, answer};
 use crate::admin::explain::name_models;
-use crate::admin::{Admin, Watched, drain};
+use crate::admin::{Admin, Watched, drain, drift};
 use crate::openai::ApiError;
 
 /// The deployment that `path`, `/deployments/{name}/why`, is about.
@@ -62,6 +62,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         view: &watched.control.view(),
         burn: Price(burn),
         recent: &recent,
+        drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
         start_took,
     })
 }

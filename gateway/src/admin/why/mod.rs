@@ -91,6 +91,8 @@ pub enum Line {
     WontDrop,
     /// First tokens are slow now and then (R4).
     SlowFirstToken,
+    /// The target was tuned on other requests than those that come (A1).
+    Drifted,
     /// Nothing is the matter.
     NothingToDo,
 }
@@ -112,6 +114,7 @@ impl Line {
             Self::NoData => "Engines do not tell what they hold",
             Self::WontDrop => "Won't drop below the replicas there are",
             Self::SlowFirstToken => "Occasional slow first token",
+            Self::Drifted => "Traffic is another one than was tuned",
             Self::NothingToDo => "Nothing to do",
         }
     }
@@ -161,6 +164,7 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
         trouble::starts(facts),
         trouble::replicas(facts),
         trouble::drained(facts),
+        trouble::drifted(facts),
         trouble::switched_off(facts),
         trouble::no_data(facts),
     ];

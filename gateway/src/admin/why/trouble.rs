@@ -94,6 +94,13 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
     Some(if other { found.advise(OTHER_MODEL) } else { found })
 }
 
+/// The target was tuned on other requests than those that come.
+pub(super) fn drifted(facts: &Facts<'_>) -> Option<Finding> {
+    let drift = facts.drift.as_deref()?;
+    let advice = format!("`tidegate tune {}` measures again, with requests as they are now", facts.name);
+    Some(Line::Drifted.now(drift).advise(advice))
+}
+
 /// Replicas that an operator took out.
 pub(super) fn drained(facts: &Facts<'_>) -> Option<Finding> {
     let out = facts

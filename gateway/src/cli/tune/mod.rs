@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tidegate_shared::time::Duration;
 
+use crate::config::BaseUrl;
+
 use super::CliError;
 use super::admin::{AdminArgs, AdminError};
 use super::style::Style;
@@ -76,13 +78,13 @@ pub(super) enum TuneError {
 
 /// Asks, and shows what comes.
 pub(super) fn run(args: &TuneArgs) -> Result<(), CliError> {
-    let url = &args.gateway.admin;
+    let url = &args.gateway.url()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let path = format!("/deployments/{}/tune", utf8_percent_encode(&args.model, NON_ALPHANUMERIC));
         let feed = Feed::open(url, &path, Value::Object(asked(args)).to_string()).await?;
         tokio::select! {
-            shown = follow(args, feed) => shown,
+            shown = follow(args, url, feed) => shown,
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 if Style::of(&io::stdout()).terminal {
@@ -94,13 +96,12 @@ pub(super) fn run(args: &TuneArgs) -> Result<(), CliError> {
     })
 }
 
-async fn follow(args: &TuneArgs, mut feed: Feed) -> Result<(), CliError> {
+async fn follow(args: &TuneArgs, url: &BaseUrl, mut feed: Feed) -> Result<(), CliError> {
     let style = Style::of(&io::stdout());
     let mut screen = Screen::new(style);
     while let Some(line) = feed.line().await? {
-        let event: Event = serde_json::from_slice(&line).map_err(|error| {
-            AdminError::foreign(&args.gateway.admin, format!("unexpected event: {error}"))
-        })?;
+        let event: Event = serde_json::from_slice(&line)
+            .map_err(|error| AdminError::foreign(url, format!("unexpected event: {error}")))?;
         let text = match args.gateway.json {
             true => format!("{}\n", String::from_utf8_lossy(&line)),
             false => screen.take(&event),

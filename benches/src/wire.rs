@@ -4,11 +4,11 @@ use std::future::{Future, poll_fn};
 use std::io;
 
 use bytes::{Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use tidegate::http1::body::Left;
+use tidegate::http1::fields::Name;
 use tidegate::http1::fill::poll_fill;
-use tidegate::http1::head;
+use tidegate::http1::head::{self, RequestHead};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions};
@@ -42,7 +42,7 @@ impl Wire {
     ///
     /// # Errors
     /// What comes is no request, or the operating system's.
-    pub async fn request(&mut self) -> io::Result<Option<Request<()>>> {
+    pub async fn request(&mut self) -> io::Result<Option<RequestHead>> {
         loop {
             if let Some(head) = head::request(&mut self.ahead, 0).map_err(io::Error::other)? {
                 return Ok(Some(head.message));
@@ -60,9 +60,8 @@ impl Wire {
     pub async fn answer(&mut self) -> io::Result<(StatusCode, bool, Left)> {
         loop {
             if let Some(head) = head::response(&mut self.ahead, 0).map_err(io::Error::other)? {
-                let kind =
-                    head.message.headers().get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-                return Ok((head.message.status(), kind.starts_with(b"text/event-stream"), head.body));
+                let kind = head.message.fields.get(Name::ContentType).unwrap_or_default();
+                return Ok((head.message.status, kind.starts_with(b"text/event-stream"), head.body));
             }
             if self.more().await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());

@@ -13,11 +13,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
-use tidegate_scaler::house::House;
 use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
+use tidegate_scaler::store::{Store, StoreError};
 use tidegate_shared::id::{DeploymentName, replica_name};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -29,8 +28,10 @@ use crate::layer::read::Budget;
 use crate::layer::relay::STALL;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
-use crate::provide;
+use crate::provide::{self, Records};
 use crate::server::{self, Ended, Gateway, Stage};
+use crate::signals::Signals;
+use crate::sizing::{Resizer, startable};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::{self, DeploymentMeter};
 use crate::telemetry::record::Sink;
@@ -38,7 +39,7 @@ use crate::upstream::dial::Dialer;
 
 /// How long the replicas of all deployments may take to stop at the end.
 const STOP: Duration = Duration::from_secs(20);
-/// How long the rest of the access log may take to be written at the end.
+/// How long the rest of the records, and of the access log, may take to be written at the end.
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// Why the gateway did not start.
@@ -59,6 +60,9 @@ pub enum AppError {
     /// The folder for records cannot be used.
     #[error(transparent)]
     State(#[from] StateDirError),
+    /// What must survive restarts cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The replicas of an earlier run cannot be taken over.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -104,7 +108,7 @@ pub fn run(config: Config, started: impl FnOnce(Addresses) + Send + 'static) -> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(system("cannot make a runtime"))?;
     let result = runtime.block_on(async move {
-        let signals = Signals::new()?;
+        let signals = Signals::new().map_err(system("cannot listen for signals"))?;
         let (stage, seen) = watch::channel(Stage::Serving);
         let app = App::start(config, seen).await?;
         started(app.addresses);
@@ -122,10 +126,12 @@ struct App {
     /// Told when the control loops shall end; each holds a receiver.
     finish: watch::Sender<bool>,
     access: Arc<AccessLog>,
+    store: Option<Store>,
 }
 
 impl App {
     async fn start(config: Config, stage: watch::Receiver<Stage>) -> Result<Self, AppError> {
+        let config = Arc::new(config);
         let clients = server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
@@ -138,11 +144,11 @@ impl App {
 
         let (mut deployments, mut watched, mut loops) = (Vec::new(), Vec::new(), Vec::new());
         let state = provide::state_dir(&config).await?;
+        let records = provide::records(&config, state.as_ref(), clock)?;
         let jobs = provide::named(&config, |source| matches!(source, Source::Slurm(_)));
-        let house = House::new(config.budget);
         for settings in &config.deployments {
             let (deployment, seen, control) =
-                deploy(settings, clock, config.limits.connect, state.as_ref(), &jobs, &house).await?;
+                deploy(settings, &config, clock, state.as_ref(), &jobs, &records).await?;
             tokio::spawn(Arc::clone(&deployment.pool).keep_deadlines());
             deployments.push(deployment);
             watched.push(seen);
@@ -155,7 +161,7 @@ impl App {
             clock,
             directory: Directory::new(deployments),
             budget: Budget::new(config.limits.buffered),
-            limits: config.limits,
+            limits: config.limits.clone(),
             sink: Arc::new(sink),
             created,
             clients: Arc::new(Semaphore::new(clients)),
@@ -164,7 +170,7 @@ impl App {
         });
         tokio::spawn(Arc::clone(&access).keep_writing());
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
-        let admin_side = Admin::new(Arc::clone(&gateway), watched, render);
+        let admin_side = Admin::new(Arc::clone(&gateway), watched, &records, render);
         for listener in admin {
             tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
         }
@@ -175,7 +181,7 @@ impl App {
         for (name, control) in loops {
             controls.spawn(keep(name, control, finishing.clone()));
         }
-        Ok(Self { addresses, cores, controls, finish, access })
+        Ok(Self { addresses, cores, controls, finish, access, store: records.store })
     }
 
     async fn until_stopped(
@@ -214,8 +220,16 @@ impl App {
         result
     }
 
-    /// Writes the rest of the access log, on a thread that is left behind if it is stuck.
+    /// Writes the rest of the records and of the access log, on threads that are left behind if they are stuck.
     async fn flush(&self) {
+        if let Some(store) = &self.store {
+            let written = tokio::time::timeout(FLUSH, store.close()).await;
+            let view = store.view();
+            if written.is_err() || view.waiting > 0 {
+                let why = view.trouble.unwrap_or_else(|| "it takes too long".to_owned());
+                tracing::error!("{} does not hold everything: {why}", view.path.display());
+            }
+        }
         let access = Arc::clone(&self.access);
         let (done, flushed) = oneshot::channel();
         let thread = std::thread::Builder::new().spawn(move || {
@@ -269,19 +283,19 @@ fn access_log(access: &Access) -> Result<Arc<AccessLog>, AppError> {
 }
 
 async fn deploy(
-    settings: &Settings,
+    written: &Settings,
+    config: &Arc<Config>,
     clock: Clock,
-    connect: Duration,
     state: Option<&Arc<StateDir>>,
     jobs: &[DeploymentName],
-    house: &House,
+    records: &Records,
 ) -> Result<(Arc<Deployment>, Watched, Control), AppError> {
-    let sizing = &settings.sizing;
-    let grows = sizing.floor() > 0 || (sizing.autoscale && sizing.ceiling() > 0);
-    let startable = settings.source.can_start() && grows;
-    let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable, clock);
+    let resizer = Arc::new(Resizer::new(config, written, records));
+    let settings = &resizer.settings();
+    let pool = Pool::new(settings.name.clone(), settings.limits.clone(), startable(settings), clock);
     let prober = Prober::new(clock, &settings.model);
-    let dialer = Dialer { clock, limit: connect, tls: settings.tls.clone(), http2: settings.http2 };
+    let dialer =
+        Dialer { clock, limit: config.limits.connect, tls: settings.tls.clone(), http2: settings.http2 };
     let fleet = Arc::new(PoolFleet::new(Arc::clone(&pool), prober, dialer));
     let (provider, start_limit) = provide::provider(settings, state, jobs).await?;
     let name = settings.name.clone();
@@ -289,10 +303,13 @@ async fn deploy(
         Some(start_limit) => {
             let (sizing, base_fee) = (settings.sizing.clone(), settings.base_fee);
             let terms = Terms { sizing, base_fee, start_limit };
-            Control::new(name, fleet, provider, house.clone(), terms)
+            Control::new(name, fleet, provider, records.house.clone(), terms)
         }
         None => Control::fixed(name, fleet, provider),
     };
+    let helm = control.helm();
+    provide::take_out(settings, records, &helm, clock.now());
+    resizer.connect(helm.clone(), Arc::clone(&pool));
     let meter = DeploymentMeter::new(settings.name.as_str());
     let status: ControlStatus = control.status();
     let deployment = Arc::new(Deployment {
@@ -303,13 +320,8 @@ async fn deploy(
         pool: Arc::clone(&pool),
         meter: Arc::clone(&meter),
     });
-    let watched = Watched {
-        pool,
-        meter,
-        control: status,
-        sizing: settings.sizing.clone(),
-        provider: settings.source.kind(),
-    };
+    let provider = settings.source.kind();
+    let watched = Watched { pool, meter, control: status, provider, resizer, helm };
     Ok((deployment, watched, control))
 }
 
@@ -324,43 +336,6 @@ fn spawn_cores(
         .map(spawn)
         .collect::<io::Result<_>>()
         .map_err(system("cannot start a core"))
-}
-
-/// The signals that ask the gateway to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// The terminal is closed. `None` where the gateway was started to outlive it (`nohup`).
-    hangup: Option<Signal>,
-}
-
-impl Signals {
-    fn new() -> Result<Self, AppError> {
-        let listen = |kind| signal(kind).map_err(system("cannot listen for signals"));
-        let hangup = if hangup_is_ignored() { None } else { Some(listen(SignalKind::hangup())?) };
-        let (terminate, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, hangup })
-    }
-
-    async fn next(&mut self) {
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-            _ = hangup => {}
-        }
-    }
-}
-
-fn hangup_is_ignored() -> bool {
-    let bit = 1u64 << (rustix::process::Signal::HUP.as_raw() - 1);
-    let status = procfs::process::Process::myself().and_then(|myself| myself.status());
-    status.is_ok_and(|status| status.sigign & bit != 0)
 }
 
 #[cfg(test)]
@@ -381,6 +356,7 @@ mod tests {
             controls,
             finish,
             access: AccessLog::off(),
+            store: None,
         };
         let (stage, seen) = watch::channel(Stage::Serving);
         let running = tokio::spawn(app.until_stopped(Signals::new().expect("signals"), stage));

@@ -1,8 +1,8 @@
 //! Deployments as requests find them: by the model name that the client sends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dashmap::DashMap;
 use http::HeaderName;
 use tidegate_shared::id::DeploymentName;
 
@@ -29,7 +29,7 @@ pub struct Deployment {
 /// All deployments by name and alias.
 #[derive(Debug, Default)]
 pub struct Directory {
-    by_model: DashMap<Box<str>, Arc<Deployment>>,
+    by_model: BTreeMap<Box<str>, Arc<Deployment>>,
     /// In the order of the configuration.
     listed: Vec<Arc<Deployment>>,
 }
@@ -37,7 +37,7 @@ pub struct Directory {
 impl Directory {
     /// A directory of `deployments`, whose names and aliases differ from each other.
     pub fn new(deployments: Vec<Arc<Deployment>>) -> Self {
-        let by_model = DashMap::new();
+        let mut by_model = BTreeMap::new();
         for deployment in &deployments {
             for name in std::iter::once(&deployment.name).chain(&deployment.aliases) {
                 by_model.insert(name.as_str().into(), Arc::clone(deployment));
@@ -48,7 +48,7 @@ impl Directory {
 
     /// The deployment that serves `model`.
     pub fn find(&self, model: &str) -> Option<Arc<Deployment>> {
-        self.by_model.get(model).map(|found| Arc::clone(&found))
+        self.by_model.get(model).cloned()
     }
 
     /// All of them, in the order of the configuration.

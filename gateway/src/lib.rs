@@ -21,5 +21,8 @@ pub mod probe;
 mod provide;
 pub mod quickstart;
 pub mod server;
+mod signals;
+pub mod sizing;
 pub mod telemetry;
+pub mod tune;
 pub mod upstream;

@@ -2,9 +2,12 @@
 //!
 //! Ends what an earlier run left of deployments that are gone. Starts no replica: the control loop does.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
+use tidegate_scaler::control::Helm;
+use tidegate_scaler::house::House;
 use tidegate_scaler::provider::Provider;
 use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
@@ -12,10 +15,12 @@ use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
 use tidegate_scaler::provider::slurm::SlurmProvider;
 use tidegate_scaler::provider::state::StateDir;
+use tidegate_scaler::store::{self, Epoch, KeptDrain, KeptSetting, KeptTuned, Store};
 use tidegate_shared::id::DeploymentName;
-use tidegate_shared::time::Duration;
+use tidegate_shared::time::{Duration, Instant};
 
 use crate::app::AppError;
+use crate::clock::Clock;
 use crate::config::{Config, Deployment, Process, Source};
 
 /// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
@@ -30,6 +35,67 @@ pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, 
         error: error.to_string(),
     })?;
     Ok(Some(state))
+}
+
+/// What survives restarts, and the budget that goes on from it.
+#[derive(Debug)]
+pub(crate) struct Records {
+    /// `None` where every fleet is static: then there is nothing to keep.
+    pub(crate) store: Option<Store>,
+    pub(crate) house: House,
+    /// What was set while an earlier run lasted.
+    pub(crate) settings: Vec<KeptSetting>,
+    pub(crate) tuned: Vec<KeptTuned>,
+    /// Who was taken out.
+    pub(crate) drained: Vec<KeptDrain>,
+    pub(crate) epoch: Epoch,
+}
+
+impl Records {
+    /// Nothing is kept.
+    pub(crate) fn none(config: &Config, epoch: Epoch) -> Self {
+        let (settings, tuned, drained) = (Vec::new(), Vec::new(), Vec::new());
+        Self { store: None, house: House::new(config.budget), settings, tuned, drained, epoch }
+    }
+}
+
+/// Opens the store in the folder for records, which is taken already; without such a folder, nothing is kept.
+pub(crate) fn records(
+    config: &Config,
+    state: Option<&Arc<StateDir>>,
+    clock: Clock,
+) -> Result<Records, AppError> {
+    let epoch = clock.epoch();
+    if state.is_none() {
+        return Ok(Records::none(config, epoch));
+    }
+    let names: BTreeSet<_> = config.deployments.iter().map(|deployment| deployment.name.clone()).collect();
+    let (store, mut kept) = Store::open(&config.state_dir.join(store::FILE), epoch.clone(), &names)?;
+    let (settings, tuned) = (std::mem::take(&mut kept.settings), std::mem::take(&mut kept.tuned));
+    let drained = std::mem::take(&mut kept.drained);
+    let sized = named(config, Source::can_start);
+    let house = House::kept(config.budget, store.clone(), kept, &sized);
+    Ok(Records { store: Some(store), house, settings, tuned, drained, epoch })
+}
+
+/// Takes out again who was taken out before. A fixed replica is known by its URL: one that has another now is another.
+pub(crate) fn take_out(settings: &Deployment, records: &Records, helm: &Helm, now: Instant) {
+    let own = records.drained.iter().filter(|kept| kept.deployment == settings.name);
+    for KeptDrain { replica, url, at, .. } in own {
+        let still = match &settings.source {
+            Source::Static(replicas) => {
+                let place = usize::try_from(replica.0).ok().and_then(|id| id.checked_sub(1));
+                let found = place.and_then(|place| replicas.get(place));
+                found.is_some_and(|found| found.url.to_string().trim_end_matches('/') == url)
+            }
+            _ => url.is_empty(),
+        };
+        if still {
+            helm.drained_before(*replica, now, records.epoch.since(at, now));
+        } else if let Some(store) = &records.store {
+            store.drained(&settings.name, *replica, None, now);
+        }
+    }
 }
 
 async fn clean_up(config: &Config, state: &StateDir) -> io::Result<()> {

@@ -1,11 +1,8 @@
 //! The control loop of one deployment: list, announce, observe, tick, reconcile, execute. It owns no decision (the
 //! planner's) and no request (the gateway's); the gateway's clock is its clock, and only its sleeps are its own.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use tidegate_scaler_core::budget::ledger::Spent;
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::ScaleDecision;
@@ -14,20 +11,26 @@ use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Offer;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument, debug_span};
 
 use crate::fleet::{Change, Fleet};
 use crate::house::House;
-use crate::provider::{Instance, Provider, ProviderError};
+use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
+use calls::{Call, CallKind};
+pub use helm::{Drained, Helm};
 use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Outlook, Spending};
 pub use terms::Terms;
 
 mod book;
+mod calls;
+mod finish;
+mod helm;
 mod log;
+mod release;
 mod status;
 mod terms;
 
@@ -74,19 +77,7 @@ pub struct Control {
     /// The pause that follows if the provider does not answer now.
     silence: Duration,
     status: ControlStatus,
-}
-
-/// A provider call that has ended.
-struct Call {
-    id: ReplicaId,
-    kind: CallKind,
-    result: Result<(), String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum CallKind {
-    Start(Offer),
-    Stop,
+    helm: Helm,
 }
 
 /// Until when the loop rests, and what may wake it sooner.
@@ -107,7 +98,7 @@ impl Control {
     ) -> Self {
         let Terms { sizing, base_fee, start_limit } = terms;
         let now = fleet.observe().at;
-        house.budget().open(name.clone(), Spent::default(), base_fee, sizing.floor(), now);
+        house.open(&name, base_fee, sizing.floor(), now);
         let planner = Some(Planner::new(sizing, now));
         Self { planner, start_limit, house, ..Self::fixed(name, fleet, provider) }
     }
@@ -127,12 +118,18 @@ impl Control {
             calls: JoinSet::new(),
             silence: SILENCE.0,
             status: ControlStatus::default(),
+            helm: Helm::default(),
         }
     }
 
     /// A handle for `/status` and metrics; it outlives the loop.
     pub fn status(&self) -> ControlStatus {
         self.status.clone()
+    }
+
+    /// A handle to steer it by; it outlives the loop.
+    pub fn helm(&self) -> Helm {
+        self.helm.clone()
     }
 
     /// Runs until `shutdown` resolves. Returns the replicas that were to be stopped and could not be in time.
@@ -162,20 +159,40 @@ impl Control {
             Ok(instances) => {
                 self.silence = SILENCE.0;
                 self.status.listed(&instances);
+                self.resume(&instances);
                 let news = self.book.take_in(&instances, self.now());
                 for (id, change) in news {
                     self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
+                self.forget_released();
                 self.evaluate()
             }
             Err(error) => self.hold(&error),
         }
     }
 
+    /// What an earlier run left goes on costing from where that run ended (M2).
+    fn resume(&self, listed: &[Instance]) {
+        let lives = |one: &&Instance| !matches!(one.state, InstanceState::Exited { .. });
+        let still: Vec<_> = listed.iter().filter(lives).map(|one| one.id).collect();
+        self.house.resume(&self.name, &still, self.now());
+    }
+
+    /// Takes in what an operator has changed.
+    fn steer(&mut self, now: Instant) {
+        if let (Some(planner), Some((sizing, base_fee))) = (self.planner.as_mut(), self.helm.take()) {
+            self.house.with_budget(|budget| budget.change(&self.name, base_fee, sizing.floor(), now));
+            planner.resize(sizing);
+        }
+    }
+
     fn evaluate(&mut self) -> Rest {
+        self.release();
         let observed = self.fleet.observe();
         let now = observed.at;
+        self.steer(now);
+        self.end_released(&observed);
         self.notice_ready(&observed);
         if self.planner.is_some() {
             let (fleet, provider) = (&self.fleet, &self.provider);
@@ -188,17 +205,20 @@ impl Control {
             return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
-        let mut budget = self.house.budget();
-        let grant = budget.see(&self.name, &seen.replicas, wants, now);
-        self.status.spends(Spending::of(&budget, &self.name, now));
-        let supply = Supply { offers: self.provider.offers(), grant, waiting: self.book.waiting() };
-        let plan = planner.tick(&seen, &supply);
+        let (offers, waiting) = (self.provider.offers(), self.book.waiting());
+        let (spending, plan, actions) = self.house.with_budget(|budget| {
+            let grant = budget.see(&self.name, &seen.replicas, wants, now);
+            let spending = Spending::of(budget, &self.name, now);
+            let plan = planner.tick(&seen, &Supply { offers: offers.clone(), grant, waiting });
+            let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
+            let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
+            budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
+            (spending, plan, actions)
+        });
         self.fleet.hold_starts(planner.starts_from());
-        let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
-        let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-        budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
-        drop(budget);
-        self.status.looks_ahead(planner.next_check(now), supply.offers);
+        self.house.keep(&self.name, now);
+        self.status.spends(spending);
+        self.status.looks_ahead(planner.next_check(now), offers);
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);
@@ -223,12 +243,13 @@ impl Control {
 
     async fn rest(&mut self, rest: Rest) {
         let (fleet, provider) = (Arc::clone(&self.fleet), Arc::clone(&self.provider));
+        let helm = self.helm.clone();
         let woken = async {
             sleep(BREATH).await;
             tokio::select! {
+                () = helm.changed() => {}
                 () = fleet.pressed(), if rest.pressed => {}
                 () = provider.changed(), if rest.changed => {}
-                else => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -270,48 +291,6 @@ impl Control {
         self.call(id, CallKind::Start(offer));
     }
 
-    fn call_stops(&mut self, now: Instant) {
-        for id in self.book.stops_due(now) {
-            self.call(id, CallKind::Stop);
-        }
-    }
-
-    /// Calls the provider in a task of its own: a slow stop holds up nobody, and a call is never cut off.
-    fn call(&mut self, id: ReplicaId, kind: CallKind) {
-        let provider = Arc::clone(&self.provider);
-        let asked = kind.clone();
-        let work = async move {
-            let done = match asked {
-                CallKind::Start(offer) => provider.start(id, offer).await,
-                CallKind::Stop => provider.stop(id).await,
-            };
-            done.map_err(ProviderError::reason)
-        };
-        let call = async move {
-            let result = AssertUnwindSafe(work).catch_unwind().await;
-            let result = result.unwrap_or_else(|_| Err("the provider panicked over it".to_owned()));
-            Call { id, kind, result }
-        };
-        self.calls.spawn(call.in_current_span());
-    }
-
-    fn settle(&mut self, call: Result<Call, JoinError>) {
-        // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
-        let Ok(Call { id, kind, result }) = call else { return };
-        let news = match kind {
-            CallKind::Start(_) => self.book.start_ended(id, result),
-            CallKind::Stop => {
-                let stopped = result.is_ok();
-                if let Err(why) = result {
-                    self.log.stop_failed(id, &why, STOP_RETRY);
-                    self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));
-                }
-                self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
-            }
-        };
-        self.tell_all(news);
-    }
-
     fn notice_ready(&mut self, observed: &Observation) {
         for new in self.book.became_ready(observed) {
             self.log.ready(&new);
@@ -344,46 +323,12 @@ impl Control {
     fn record(&self, decision: &ScaleDecision) {
         if self.status.record(decision) {
             self.log.decided(decision);
+            self.house.decided(&self.name, decision);
         }
     }
 
     fn now(&self) -> Instant {
         self.fleet.observe().at
-    }
-
-    async fn finish(mut self, how: Shutdown) -> Vec<ReplicaId> {
-        let within = match how {
-            Shutdown::Stop { within } if self.planner.is_some() => within,
-            Shutdown::Stop { .. } | Shutdown::Keep => {
-                let calls = async { while self.calls.join_next().await.is_some() {} };
-                if timeout(CALLS_LIMIT, calls).await.is_err() {
-                    self.log.left_busy(CALLS_LIMIT);
-                }
-                self.calls.detach_all();
-                return Vec::new();
-            }
-        };
-        if timeout(within, self.stop_all()).await.is_err() {
-            self.log.left(&self.book.ids(), within);
-        }
-        self.calls.detach_all();
-        self.book.ids()
-    }
-
-    /// Stops everything in parallel, as often as it takes.
-    async fn stop_all(&mut self) {
-        if let Ok(instances) = list(&*self.provider).await {
-            let news = self.book.take_in(&instances, self.now());
-            self.tell_all(news);
-        }
-        self.book.end_all("the gateway shuts down");
-        while !self.book.is_empty() {
-            self.call_stops(self.now());
-            tokio::select! {
-                Some(call) = self.calls.join_next() => self.settle(call),
-                () = sleep(STOP_RETRY) => {}
-            }
-        }
     }
 }
 

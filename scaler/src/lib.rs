@@ -6,3 +6,4 @@ pub mod control;
 pub mod fleet;
 pub mod house;
 pub mod provider;
+pub mod store;

@@ -107,6 +107,8 @@ pub enum Standing {
     Suspect,
     /// Nothing listens there.
     Refused,
+    /// An operator has set it aside, to measure it (A1).
+    Aside,
     /// Its engine lists other models than the deployment's (C-028).
     OtherModel,
     /// Its probe cannot connect to it.
@@ -130,6 +132,7 @@ impl Standing {
             Self::Ejected => "ejected",
             Self::Suspect => "suspect",
             Self::Refused => "refused",
+            Self::Aside => "aside",
             Self::OtherModel => "other_model",
             Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",

@@ -69,6 +69,16 @@ impl fmt::Display for Phase {
     }
 }
 
+/// What an operator keeps a replica for: it is measured (A1), and must not be stopped meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// It takes requests all the same: it is the only one.
+    Serving,
+    /// It takes none.
+    Aside,
+}
+
 /// What a planner may know about one replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaFacts {
@@ -93,14 +103,17 @@ pub struct ReplicaFacts {
     pub memory: Option<Tokens>,
     /// Requests that its engine has accepted and not begun; `None` where it has not said lately.
     pub waiting: Option<u32>,
+    /// Whether it is held; what its engine does then is no demand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
 }
 
 impl ReplicaFacts {
     /// A replica of which nothing else is known: no request, no conversation, no price, no figure of its engine.
     pub const fn new(id: ReplicaId, phase: Phase, since: Instant, capacity: Capacity) -> Self {
         let (in_flight, conversations, price) = (0, 0, Price::FREE);
-        let (load, memory, waiting) = (None, None, None);
-        Self { id, phase, since, capacity, in_flight, conversations, price, load, memory, waiting }
+        let (load, memory, waiting, hold) = (None, None, None, None);
+        Self { id, phase, since, capacity, in_flight, conversations, price, load, memory, waiting, hold }
     }
 
     /// Whether requests may be in progress there or begin at any moment.

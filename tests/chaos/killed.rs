@@ -5,7 +5,10 @@ use std::process::Stdio;
 use procfs::process::Process;
 use rustix::process::Signal;
 use serde_json::Value;
+use tidegate_shared::names::metric;
+use tidegate_tests::books::{Books, PRICE, kills};
 use tidegate_tests::client::Raw;
+use tidegate_tests::config::Config;
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tokio::process::{Child, Command};
@@ -66,6 +69,50 @@ async fn c_005_ten_kills_and_still_the_same_three_engines() {
     assert_eq!(fleet.ended().await.code(), Some(0));
     assert_eq!(fleet.engines(), [], "SIGTERM leaves nothing");
     assert!(bystander.try_wait().expect("wait").is_none(), "nor does the end touch it");
+}
+
+#[tokio::test]
+async fn c_005_m2_killed_at_any_moment_of_growth_and_shrinking_and_nothing_is_lost_or_doubled() {
+    let arguments = ["--model", "chat", "--load-time", "200ms"];
+    let deployment = engines(&arguments).set("max", 4).set("window", "1s").set("process.price", PRICE);
+    let mut fleet = Fleet::with(Config::of(deployment).set("budget.credit", 1_000_000)).await;
+    let mut books = Books::new(4);
+    for round in 0..kills() {
+        // Up and down in turn; the moment differs from round to round: so many lines of the log later, and some turns.
+        let before = fleet.log().lines().count();
+        let (min, lines) = ([4, 1, 3, 0][(round % 4) as usize], (round * 7 % 11) as usize);
+        books.change(&fleet, min).await;
+        eventually("the moment of the kill", async || {
+            let (said, there) = (fleet.log().lines().count() - before, fleet.engines().len());
+            let done = there == min as usize
+                && fleet.metrics().await.total(metric::REPLICAS, &[("phase", "ready")]) == f64::from(min);
+            if said >= lines || done { Ok(()) } else { Err(format!("{said} lines, {there} engines")) }
+        })
+        .await;
+        for _ in 0..round * 97 % 1009 {
+            tokio::task::yield_now().await;
+        }
+        books.look(&fleet).await;
+        fleet.kill();
+        if round % 5 == 4 {
+            // One of them dies while nobody looks.
+            fleet.ended().await;
+            fleet.engines().first().iter().for_each(|engine| engine.signal(Signal::KILL));
+        }
+        fleet.restart().await;
+        books.check(&fleet).await;
+        let engines = fleet.engines();
+        assert!(engines.len() <= 4, "round {round}: {engines:?}");
+        let mut ids: Vec<_> = engines.iter().map(|engine| &engine.id).collect();
+        ids.dedup();
+        assert_eq!(ids.len(), engines.len(), "round {round}: one engine for each id: {engines:?}");
+    }
+    books.change(&fleet, 3).await;
+    fleet.settled(3).await;
+    assert_eq!(fleet.ask("after").await.status, 200);
+    fleet.terminate();
+    assert_eq!(fleet.ended().await.code(), Some(0));
+    assert_eq!(fleet.engines(), [], "SIGTERM leaves nothing");
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ mod loading;
 #[cfg(test)]
 mod ports;
 #[cfg(test)]
+mod records;
+#[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod starts;

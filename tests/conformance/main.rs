@@ -6,6 +6,10 @@
 #[cfg(test)]
 mod admin;
 #[cfg(test)]
+mod blocked;
+#[cfg(test)]
+mod drained;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod explain;
@@ -28,6 +32,8 @@ mod leaving;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
+mod manage;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod priority;
@@ -41,6 +47,8 @@ mod secrets;
 mod sizes;
 #[cfg(test)]
 mod streaming;
+#[cfg(test)]
+mod tune;
 #[cfg(test)]
 mod unfit;
 #[cfg(test)]

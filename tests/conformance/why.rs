@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 use crate::{CHAT, serve};
 
 /// A stand-in engine that is ready at once.
-const QUICK: &[&str] = &["--model", "chat", "--load-time", "0s"];
+pub(super) const QUICK: &[&str] = &["--model", "chat", "--load-time", "0s"];
 
 async fn ask(gateway: &Gateway, model: &str) -> Answer {
     Client::h1(gateway.admin).get(&format!("/deployments/{model}/why")).await
 }
 
 /// The finding of that line, once it stands as it should.
-async fn finding(gateway: &Gateway, line: &str, standing: &str) -> Value {
+pub(super) async fn finding(gateway: &Gateway, line: &str, standing: &str) -> Value {
     let mut found = Value::Null;
     eventually(&format!("{line} is {standing}"), async || {
         let answer = ask(gateway, "chat").await;
@@ -35,12 +35,12 @@ async fn finding(gateway: &Gateway, line: &str, standing: &str) -> Value {
     found
 }
 
-fn text(finding: &Value) -> &str {
+pub(super) fn text(finding: &Value) -> &str {
     finding["text"].as_str().expect("a sentence")
 }
 
 /// So many requests that take long.
-fn busy(gateway: &Gateway, count: usize) -> Vec<JoinHandle<Answer>> {
+pub(super) fn busy(gateway: &Gateway, count: usize) -> Vec<JoinHandle<Answer>> {
     let mut body = chat("chat", "hi");
     body["max_tokens"] = 4000.into();
     body["ignore_eos"] = true.into();

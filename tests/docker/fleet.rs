@@ -38,7 +38,8 @@ impl Fleet {
     ) -> Option<Self> {
         let dockerd = Dockerd::start(live_restore).await?;
         let deployment = set(dockerd.deployment("chat", QUICK));
-        let gateway = Gateway::launch(Config::of(deployment)).await;
+        let config = Config::of(deployment).set("budget.credit", 1_000_000);
+        let gateway = Gateway::launch(config).await;
         Some(Self { gateway, dockerd })
     }
 

@@ -1,18 +1,33 @@
 //! `kill -9` of the gateway at any moment (C-005): the next start finds the same containers again, leaves no orphan,
 //! makes no duplicate, and touches nothing else.
 
+use tidegate_tests::books::{Books, PRICE, kills};
 use tidegate_tests::deadline::eventually;
 
 use crate::fleet::Fleet;
 
-/// How many kills; `TIDEGATE_KILLS` asks for more.
-fn kills() -> u32 {
-    std::env::var("TIDEGATE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+/// Waits for a moment that differs from round to round: so many containers there, `least` at the end of a way down, or so
+/// many lines of the log later; and then some turns.
+async fn moment(fleet: &Fleet, round: u32, least: usize) {
+    let wanted = (round % 4) as usize;
+    let before = fleet.log().lines().count();
+    eventually("the moment of the kill", async || {
+        let (there, said) = (fleet.containers().len(), fleet.log().lines().count() - before);
+        let now = there >= wanted || there == least || said > 20;
+        if now { Ok(()) } else { Err(format!("{there} containers")) }
+    })
+    .await;
+    for _ in 0..round * 97 % 1009 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
-async fn c_005_killed_at_any_moment_and_still_three_containers() {
-    let fleet = Fleet::launch(false, |deployment| deployment.set("min", 3).set("max", 3)).await;
+async fn c_005_m2_killed_at_any_moment_and_still_three_containers() {
+    let fleet = Fleet::launch(false, |deployment| {
+        deployment.set("max", 3).set("window", "1s").set("docker.price", PRICE)
+    })
+    .await;
     let Some(mut fleet) = fleet else { return };
     let bystander = fleet.dockerd.docker(&[
         "run",
@@ -28,18 +43,13 @@ async fn c_005_killed_at_any_moment_and_still_three_containers() {
         "tidegate-under-test",
         "engine",
     ]);
+    let mut books = Books::new(3);
     for round in 0..kills() {
-        // A moment that differs from round to round: so many containers there, and then so many lines of the log later.
-        let wanted = (round % 4) as usize;
-        let before = fleet.log().lines().count();
-        eventually("the moment of the kill", async || {
-            let (there, said) = (fleet.containers().len(), fleet.log().lines().count() - before);
-            if there >= wanted || said > 20 { Ok(()) } else { Err(format!("{there} containers")) }
-        })
-        .await;
-        for _ in 0..round * 97 % 1009 {
-            tokio::task::yield_now().await;
-        }
+        // Up and down in turn.
+        let min = [3, 1, 2, 0][(round % 4) as usize];
+        books.change(&fleet, min).await;
+        moment(&fleet, round, min as usize).await;
+        books.look(&fleet).await;
         fleet.kill();
         if round % 3 == 2 {
             // One of them dies while nobody looks.
@@ -49,7 +59,11 @@ async fn c_005_killed_at_any_moment_and_still_three_containers() {
             }
         }
         fleet.restart().await;
+        books.check(&fleet).await;
+        let there = fleet.containers();
+        assert!(there.len() <= 3, "round {round}: {there:?}");
     }
+    books.change(&fleet, 3).await;
     let settled = fleet.settled(3).await;
     assert_eq!(fleet.ask("after").await, 200);
     // Killed with all three up: the same three, with their ids and their addresses.

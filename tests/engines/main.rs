@@ -1,5 +1,6 @@
 //! What the gateway knows of engines, proven on engines: llama.cpp's server with a real model, the built-in stand-in,
-//! NVIDIA's mocker of vLLM, SGLang and TensorRT-LLM, and scripted replicas that lie (G2).
+//! NVIDIA's mocker of vLLM, SGLang and TensorRT-LLM, and scripted replicas that lie (G2); and that the best concurrency of one
+//! is found (A1).
 //!
 //! What a machine cannot give is said by name; with `CI=true` it fails.
 
@@ -11,6 +12,8 @@ mod lies;
 mod llama;
 #[cfg(test)]
 mod stand_in;
+#[cfg(test)]
+mod tune;
 
 use std::net::SocketAddr;
 

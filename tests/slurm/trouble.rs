@@ -1,6 +1,9 @@
 //! The gateway is killed, the controller restarts, an engine cannot be run: no job is lost, doubled or left, and why
 //! something does not start is told (C-005, C2).
 
+use hyper::Method;
+use tidegate_shared::names::metric;
+use tidegate_tests::client::Client;
 use tidegate_tests::deadline::eventually;
 
 use crate::fleet::Fleet;
@@ -61,6 +64,39 @@ async fn c2_an_engine_that_cannot_be_run_is_told_with_its_last_words() {
         let trouble = status["deployments"][0]["trouble"].as_str().unwrap_or_default().to_owned();
         let told = trouble.contains("FAILED, exit code 127") && trouble.contains("no-such-engine: not found");
         if told { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    fleet.leaves_no_job().await;
+}
+
+#[tokio::test]
+async fn c2_no_room_is_told_everywhere_and_growth_goes_on_by_itself_once_there_is_some() {
+    let Some(fleet) = Fleet::launch(|deployment| deployment.set("min", 3).set("max", 3)).await else {
+        return;
+    };
+    fleet.gateway.ready_replicas(2).await;
+    let admin = || Client::h1(fleet.gateway.admin);
+    eventually("status, why and metrics say that there is no room for the third", async || {
+        let chat = fleet.gateway.status().await["deployments"][0].clone();
+        let why = admin().get("/deployments/chat/why").await.json();
+        let mut findings = why["findings"].as_array().expect("findings").iter();
+        let found = findings.any(|one| one["line"] == "blocked" && one["standing"] == "now");
+        let labels = [("deployment", "chat"), ("reason", "no_capacity")];
+        let counted = fleet.gateway.metrics().await.total(metric::DECISIONS, &labels);
+        if chat["decision"]["reason"] == "no_capacity" && found && counted >= 1.0 {
+            return Ok(());
+        }
+        Err(format!("{counted} in {chat} beside {why}"))
+    })
+    .await;
+    let answer = admin().send(Method::POST, "/deployments/chat/drain/chat-1", &[], "").await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    eventually("its place is taken by the one that waited", async || {
+        let chat = fleet.gateway.status().await["deployments"][0].clone();
+        let all = chat["replicas"].as_array().cloned().unwrap_or_default();
+        let third = all.iter().any(|one| one["id"] == "chat-3" && one["phase"] == "ready");
+        let first = all.iter().any(|one| one["id"] == "chat-1");
+        if third && !first { Ok(()) } else { Err(chat.to_string()) }
     })
     .await;
     fleet.leaves_no_job().await;

@@ -5,6 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -293,11 +294,18 @@ pub fn sum(value: &Value, key: &str) -> Option<f64> {
     }
 }
 
-/// Two ports that nobody had a moment ago, given by the kernel.
+/// Two ports that nobody has: below those that the kernel gives to connections, which may take a port between its choice
+/// and its use, and each given once by this process.
 fn free_ports() -> (SocketAddr, SocketAddr) {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let (one, two) = (bind(), bind());
-    (one.local_addr().expect("address"), two.local_addr().expect("address"))
+    const PORTS: std::ops::Range<u32> = 30_000..32_768;
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id().wrapping_mul(97);
+    let mut ports = std::iter::repeat_with(|| own.wrapping_add(TURN.fetch_add(1, Ordering::Relaxed)))
+        .take(PORTS.len())
+        .filter_map(|turn| u16::try_from(PORTS.start + turn % (PORTS.end - PORTS.start)).ok())
+        .filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok());
+    let mut port = || ports.next().expect("a free port");
+    (port(), port())
 }
 
 /// Starts the binary in `dir`; what it prints is added to the lines.

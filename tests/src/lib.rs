@@ -12,6 +12,7 @@
     reason = "this crate is test code: a broken expectation must end the test, with a name"
 )]
 
+pub mod books;
 pub mod certificates;
 pub mod client;
 pub mod config;

@@ -9,9 +9,10 @@ use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
+use http::{StatusCode, Version};
 use tidegate::http1::body::Left;
+use tidegate::http1::fields::{Fields, Name, text};
+use tidegate::http1::head::RequestHead;
 use tidegate::http1::write::{self, After, Framing};
 use tidegate_benches::wire::Wire;
 use tokio::net::TcpListener;
@@ -45,15 +46,16 @@ fn embedding() -> String {
 }
 
 fn head(into: &mut Vec<u8>, kind: &'static str, framing: Framing) {
-    let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+    let mut fields = Fields::default();
+    fields.set(Name::ContentType, kind);
     let line = (Version::HTTP_11, StatusCode::OK);
-    write::response(into, line, &headers, framing, After::Keep, std::time::SystemTime::now());
+    write::response(into, line, &fields, framing, After::Keep, std::time::SystemTime::now());
 }
 
 /// The next request and its body.
-async fn request(wire: &mut Wire) -> io::Result<Option<(Request<()>, BytesMut)>> {
+async fn request(wire: &mut Wire) -> io::Result<Option<(RequestHead, BytesMut)>> {
     let Some(message) = wire.request().await? else { return Ok(None) };
-    let length = message.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let length = message.fields.get(Name::ContentLength).and_then(|value| text(value)?.parse().ok());
     let mut left = Left::Length(length.unwrap_or(0));
     let mut body = BytesMut::new();
     while let Some(piece) = wire.piece(&mut left).await? {
@@ -66,7 +68,7 @@ async fn serve(mut wire: Wire, stream: Stream) -> io::Result<()> {
     let (chat, embedding) = (chat(), embedding());
     while let Some((request, body)) = request(&mut wire).await? {
         let mut out = Vec::new();
-        let path = request.uri().path();
+        let path = request.target.path();
         let streams = body.windows(13).any(|part| part == b"\"stream\":true");
         let whole = match path {
             _ if path.ends_with("/embeddings") => &embedding,

@@ -18,6 +18,7 @@ use tidegate_shared::time::{Duration, Instant};
 
 mod change;
 mod explain;
+mod hold;
 mod judge;
 mod line;
 mod place;
@@ -28,6 +29,7 @@ mod unfit;
 mod verdict;
 mod wait;
 
+pub use hold::NoHold;
 pub use unfit::Unfit;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
 

@@ -53,6 +53,10 @@ pub struct Estimate {
     tokens_per_byte: Ratio,
     /// Tokens per answer, both sides times [`WHOLE`], so that small counts can decay.
     answer: Ratio,
+    /// Tokens per prompt, in the same way; nothing seen yet while the denominator is 0.
+    asked: Ratio,
+    /// Requests of which both were told.
+    seen: u64,
     /// Microseconds per token that is not cached; nothing measured yet while the denominator is 0.
     prefill: Ratio,
 }
@@ -62,6 +66,8 @@ impl Default for Estimate {
         Self {
             tokens_per_byte: Ratio { numerator: 1_000, denominator: 4_000 },
             answer: Ratio { numerator: 256 * WHOLE, denominator: WHOLE },
+            asked: Ratio { numerator: 0, denominator: 0 },
+            seen: 0,
             prefill: Ratio { numerator: 0, denominator: 0 },
         }
     }
@@ -92,6 +98,12 @@ impl Estimate {
         (self.prefill.denominator > 0).then(|| Duration::from_micros(self.prefill.times(tokens.0)))
     }
 
+    /// Tokens of the usual prompt and of the usual answer, as engines told them lately, and of how many requests they did
+    /// since the beginning; `None` before the first.
+    pub fn usual(&self) -> Option<(Tokens, Tokens, u64)> {
+        (self.seen > 0).then(|| (Tokens(self.asked.times(1)), Tokens(self.answer.times(1)), self.seen))
+    }
+
     /// A request ended, and its replica said what it took.
     pub fn learn(&mut self, facts: &RequestFacts, spent: &Spent) {
         if let Some(prompt) = spent.prompt {
@@ -100,6 +112,10 @@ impl Estimate {
             if facts.text_bytes > 0 && text > 0 {
                 self.tokens_per_byte.learn(text, facts.text_bytes);
             }
+        }
+        if let (Some(prompt), Some(_)) = (spent.prompt, spent.output) {
+            self.asked.learn(prompt.saturating_mul(WHOLE), WHOLE);
+            self.seen += 1;
         }
         if let Some(output) = spent.output.filter(|_| facts.choices > 0) {
             self.answer.learn(output.saturating_mul(WHOLE), u64::from(facts.choices) * WHOLE);
@@ -147,6 +163,19 @@ mod tests {
             estimate.output(&RequestFacts { output_limit: Some(7), choices: 3, ..facts(1) }),
             Tokens(21)
         );
+    }
+
+    #[test]
+    fn a1_the_usual_request_is_what_engines_told_lately() {
+        let mut estimate = Estimate::default();
+        estimate.learn(&facts(400), &Spent::default());
+        assert_eq!(estimate.usual(), None, "nothing was told");
+        (0..500).for_each(|_| estimate.learn(&facts(400), &spent(900, 40)));
+        let (prompt, output, seen) = estimate.usual().expect("told");
+        assert!((890..=910).contains(&prompt.0) && (38..=44).contains(&output.0), "{prompt:?} {output:?}");
+        assert_eq!(seen, 500);
+        (0..500).for_each(|_| estimate.learn(&facts(400), &spent(100, 40)));
+        assert!(estimate.usual().expect("told").0.0 < 110, "what was is forgotten");
     }
 
     #[test]

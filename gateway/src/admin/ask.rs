@@ -7,11 +7,11 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HOST};
+use http::header::{ALLOW, CONTENT_TYPE, HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 
-use super::why;
+use super::{drain, why};
 
 /// Something that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,20 +28,39 @@ pub(super) enum Ask {
     Why,
     /// Where a request would go (E3); the request is in the body.
     Route,
+    /// The size of a deployment, which can be changed.
+    Sizing,
+    /// Measuring a replica of a deployment (A1).
+    Tune,
+    /// What tuning found for a deployment, and its way in.
+    Tuned,
+    /// Taking a replica out, and back in.
+    Drain,
+    /// The past decisions of a deployment.
+    Decisions,
+    /// The credit, which can be topped up.
+    Credit,
 }
 
 impl Ask {
     /// The methods that it takes, as in `Allow`.
     const fn methods(self) -> &'static str {
         match self {
-            Self::Page | Self::Status | Self::Metrics | Self::Alive | Self::Why => "GET, HEAD",
-            Self::Route => "POST",
+            Self::Page | Self::Status | Self::Metrics | Self::Alive | Self::Why | Self::Decisions => {
+                "GET, HEAD"
+            }
+            Self::Sizing | Self::Tuned => "GET, HEAD, PUT",
+            Self::Drain => "POST, DELETE",
+            Self::Credit => "GET, HEAD, POST",
+            Self::Route | Self::Tune => "POST",
         }
     }
 }
 
 /// What stands before the path of a request that is asked about.
 pub(super) const ROUTE: &str = "/route";
+/// What stands before the name of a deployment; what is asked of it follows the name.
+pub(super) const DEPLOYMENTS: &str = "/deployments/";
 
 /// Longest path that is repeated in an answer, in characters.
 const QUOTED: usize = 100;
@@ -83,6 +102,12 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
         "/status" => Ask::Status,
         "/metrics" => Ask::Metrics,
         "/livez" => Ask::Alive,
+        "/credit" => Ask::Credit,
+        _ if of_deployment(path, "/sizing") => Ask::Sizing,
+        _ if of_deployment(path, "/tune") => Ask::Tune,
+        _ if of_deployment(path, "/tuned") => Ask::Tuned,
+        _ if of_deployment(path, "/decisions") => Ask::Decisions,
+        _ if drain::asked_about(path).is_some() => Ask::Drain,
         _ if path.strip_prefix(ROUTE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) => {
             Ask::Route
         }
@@ -97,6 +122,12 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
                  /livez    whether the gateway lives\n\
                  /deployments/NAME/why  why it is as it is\n\
                  /route    where a request would go: POST its body here, or to /route and its path\n\
+                 /credit   the credit; POST {{\"amount\": 25}} tops it up\n\
+                 /deployments/NAME/sizing     its size; PUT changes it\n\
+                 /deployments/NAME/tune       POST measures a replica and finds its target\n\
+                 /deployments/NAME/decisions  its past decisions\n\
+                 /deployments/NAME/tuned      what tuning found for it\n\
+                 /deployments/NAME/drain/REPLICA  POST takes a replica out, DELETE back in\n\
                  Requests for a model go to the other port, `listen` in the configuration.\n"
             );
             return Err(Refusal { status: StatusCode::NOT_FOUND, text, allow: None });
@@ -108,7 +139,28 @@ pub(super) fn ask<B>(request: &Request<B>) -> Result<Ask, Refusal> {
         let text = format!("{path} takes {}\n", methods.replace(", ", " and "));
         return Err(Refusal { status: StatusCode::METHOD_NOT_ALLOWED, text, allow: Some(methods) });
     }
+    if !matches!(*request.method(), Method::GET | Method::HEAD) && asked != Ask::Route && is_foreign(request)
+    {
+        let text = "this was sent by a page of another site, which may change nothing here\n".to_owned();
+        return Err(Refusal { status: StatusCode::FORBIDDEN, text, allow: None });
+    }
     Ok(asked)
+}
+
+/// Whether `path` asks `what` of some deployment.
+fn of_deployment(path: &str, what: &str) -> bool {
+    let name = path.strip_prefix(DEPLOYMENTS).and_then(|rest| rest.strip_suffix(what));
+    name.is_some_and(|name| !name.is_empty())
+}
+
+/// Whether a page of another site makes a browser send this. Browsers then name that site, and cannot be kept from
+/// sending what looks like a form; whoever is no browser names none.
+fn is_foreign<B>(request: &Request<B>) -> bool {
+    let host = request.headers().get(HOST).map(|host| [b"http://", host.as_bytes()].concat());
+    let origins = request.headers().get_all(ORIGIN).iter();
+    let site = request.headers().get("sec-fetch-site").map(|site| site.as_bytes());
+    origins.into_iter().any(|origin| Some(origin.as_bytes()) != host.as_deref())
+        || site.is_some_and(|site| site != b"same-origin" && site != b"none")
 }
 
 /// A host named by the request that is neither an IP address nor this machine's own name for itself. Browsers always
@@ -129,8 +181,6 @@ fn is_own(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
 
     fn request(method: Method, target: &str, hosts: &[&str]) -> Request<()> {
@@ -158,6 +208,45 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_another_site_changes_nothing() {
+        let sent = |headers: &[(&str, &str)]| {
+            let mut request = request(Method::POST, "/credit", &["127.0.0.1:8081"]);
+            for (name, value) in headers {
+                let name: http::HeaderName = name.parse().expect("a name");
+                request.headers_mut().append(name, HeaderValue::from_str(value).expect("a value"));
+            }
+            ask(&request).map_err(|refused| refused.status.as_u16())
+        };
+        assert_eq!(sent(&[]), Ok(Ask::Credit), "no browser");
+        assert_eq!(
+            sent(&[("origin", "http://127.0.0.1:8081"), ("sec-fetch-site", "same-origin")]),
+            Ok(Ask::Credit)
+        );
+        for origin in ["https://elsewhere.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1:8081"]
+        {
+            assert_eq!(sent(&[("origin", origin)]), Err(403), "{origin}");
+        }
+        assert_eq!(sent(&[("sec-fetch-site", "cross-site")]), Err(403));
+    }
+
+    #[test]
+    fn a_name_may_hold_slashes_and_the_method_must_fit() {
+        for (method, path, asked) in [
+            (Method::PUT, "/deployments/org/model/sizing", Ask::Sizing),
+            (Method::GET, "/deployments/chat/sizing", Ask::Sizing),
+            (Method::GET, "/deployments/chat/decisions?limit=3", Ask::Decisions),
+        ] {
+            assert_eq!(ask(&request(method, path, &["localhost"])).expect(path), asked);
+        }
+        let refused =
+            ask(&request(Method::POST, "/deployments/chat/sizing", &["localhost"])).expect_err("POST");
+        assert_eq!((refused.status.as_u16(), refused.allow), (405, Some("GET, HEAD, PUT")));
+        let refused =
+            ask(&request(Method::PUT, "/deployments//sizing", &["localhost"])).expect_err("no name");
+        assert_eq!(refused.status.as_u16(), 404);
+    }
+
+    #[test]
     fn an_unknown_path_is_told_what_there_is() {
         for path in ["/v1/chat/completions", "/Status", "//", "/status/"] {
             let refused = ask(&request(Method::POST, path, &["localhost"])).expect_err(path);
@@ -169,7 +258,7 @@ mod tests {
         }
         let long = format!("/{}", "x".repeat(5000));
         let refused = ask(&request(Method::GET, &long, &[])).expect_err("unknown");
-        assert!(refused.text.len() < 500);
+        assert!(refused.text.len() < 1000);
     }
 
     #[test]

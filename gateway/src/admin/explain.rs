@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 
 use super::ask::ROUTE;
 use super::route::RouteAnswer;
+use crate::http1::fields::Fields;
 use crate::layer::identify::identify;
 use crate::layer::read::{self, NoBody};
 use crate::openai::{ApiError, Operation};
@@ -43,7 +44,7 @@ pub(super) async fn answer(gateway: &Arc<Gateway>, request: Request<Incoming>) -
         }
         NoBody::Gone(_) => ApiError::bad_request("the request body ended early"),
     })?;
-    let request = identify(operation, &parts.headers, body, &gateway.directory);
+    let request = identify(operation, &Fields::from(&parts.headers), body, &gateway.directory);
     let request = request.map_err(|error| name_models(error, gateway))?;
     let pool = &request.deployment.pool;
     let answer = RouteAnswer::new(&request, &pool.explain(&request.facts), |id| pool.trouble(id));

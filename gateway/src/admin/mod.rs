@@ -1,13 +1,18 @@
 //! The operator's side, on a port of its own: a page for people, `/status`, `/metrics`, `/livez`, `/route`, and why a
-//! deployment is as it is. Gathers what others know; decides and changes nothing. Never waits for a queue of requests
-//! (C-046): it runs on the control thread.
+//! deployment is as it is. Gathers what others know, and hands on what an operator changes; decides nothing. Never waits
+//! for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
+pub mod drain;
+mod drift;
 mod explain;
+pub mod manage;
 mod page;
 mod reason;
 pub mod route;
 pub mod status;
+mod tune;
+pub mod tuned;
 pub mod why;
 
 use std::convert::Infallible;
@@ -18,26 +23,31 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidegate_scaler::control::ControlStatus;
-use tidegate_scaler_core::config::Sizing;
+use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
+use tidegate_scaler::house::House;
+use tidegate_scaler::store::Store;
+use tidegate_shared::demand::Observation;
 use tidegate_shared::id::replica_name;
-use tidegate_shared::replica::Phase;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use crate::openai::ApiError;
-use crate::pool::Pool;
+use crate::pool::{Pool, ReplicaDetail};
+use crate::provide::Records;
 use crate::server::Gateway;
+use crate::sizing::Resizer;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    ReplicaStatus, Status, UnfitStatus,
+    RecordsStatus, ReplicaStatus, Status, UnfitStatus,
 };
+use tune::Feed;
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
@@ -45,7 +55,7 @@ const PHASES: [Phase; 5] =
     [Phase::Provisioning, Phase::Starting, Phase::Ready, Phase::Draining, Phase::Failed];
 
 /// What the operator's side knows of one deployment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Watched {
     /// Its requests and replicas.
     pub pool: Arc<Pool>,
@@ -53,8 +63,10 @@ pub struct Watched {
     pub meter: Arc<DeploymentMeter>,
     /// What its control loop decided.
     pub control: ControlStatus,
-    /// Its settings.
-    pub sizing: Sizing,
+    /// Its size, which can be changed.
+    pub resizer: Arc<Resizer>,
+    /// Whom an operator takes out.
+    pub helm: Helm,
     /// The kind of its provider.
     pub provider: &'static str,
 }
@@ -66,20 +78,30 @@ pub type Render = metrics_exporter_prometheus::PrometheusHandle;
 pub struct Admin {
     gateway: Arc<Gateway>,
     watched: Vec<Watched>,
+    /// What survives restarts; `None` where nothing does.
+    store: Option<Store>,
+    house: House,
     render: Render,
     page: Page,
 }
 
 impl Admin {
     /// Over these deployments, in the order of the configuration.
-    pub fn new(gateway: Arc<Gateway>, watched: Vec<Watched>, render: Render) -> Arc<Self> {
-        Arc::new(Self { gateway, watched, render, page: Page::new() })
+    pub(crate) fn new(
+        gateway: Arc<Gateway>,
+        watched: Vec<Watched>,
+        records: &Records,
+        render: Render,
+    ) -> Arc<Self> {
+        let (store, house) = (records.store.clone(), records.house.clone());
+        Arc::new(Self { gateway, watched, store, house, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
@@ -87,50 +109,36 @@ impl Admin {
     fn deployment(&self, watched: &Watched) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
         let view = watched.control.view();
-        let replicas = seen.replicas.iter().zip(&known).map(|(facts, known)| ReplicaStatus {
-            id: replica_name(watched.pool.name(), facts.id),
-            phase: facts.phase,
-            age_s: seen.at.since(facts.since).as_secs_f64(),
-            in_flight: facts.in_flight,
-            limit: known.limit,
-            load_tokens: known.load.0,
-            capacity: facts.capacity.units(),
-            conversations: facts.conversations,
-            url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
-            engine: known
-                .endpoint
-                .as_ref()
-                .and_then(|endpoint| endpoint.engine())
-                .map(|engine| EngineStatus::new(&engine, seen.at)),
-            ejected: EjectedStatus::new(known.trust, seen.at),
-            unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
-            why: match &known.endpoint {
-                Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
-                None => view.pending.get(&facts.id).cloned(),
-            },
-        });
+        let replicas = replicas(watched, &seen, &known, &view);
         let told = |decision| DecisionStatus::new(decision, seen.at);
+        let sizing = watched.resizer.sizing();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
-            mode: watched.sizing.mode,
+            mode: sizing.mode,
             provider: watched.provider.to_owned(),
-            min: watched.sizing.min,
-            max: watched.sizing.max,
-            target: view.newest.as_ref().map_or(watched.sizing.min, |decision| decision.target),
+            min: sizing.min,
+            max: sizing.max,
+            target: view.newest.as_ref().map_or(sizing.min, |decision| decision.target),
             in_flight: seen.in_flight,
             queued: seen.queued,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
             conversations,
-            replicas: replicas.collect(),
+            replicas,
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
             money: (watched.provider != "static").then_some(MoneyStatus {
                 spent: view.spending.spent,
                 rate: view.spending.rate,
-                worst_case: watched.sizing.worst_case(),
+                worst_case: sizing.worst_case(),
                 credit: view.spending.credit,
             }),
-            trouble: view.provider_error.clone().or_else(|| view.last_failure.clone()),
+            sizing: manage::sizing(watched, None, seen.at).sizing,
+            drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
+            trouble: view
+                .provider_error
+                .clone()
+                .or_else(|| watched.resizer.misfit())
+                .or_else(|| view.last_failure.clone()),
         }
     }
 
@@ -158,13 +166,17 @@ impl Admin {
         self.render.render()
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Either<Full<Bytes>, Feed>> {
         let asked = match ask(&request) {
             Ok(asked) => asked,
-            Err(refusal) => return refusal.response().map(Full::new),
+            Err(refusal) => return refusal.response().map(Full::new).map(Either::Left),
         };
         let mut status = StatusCode::OK;
         let (kind, body) = match asked {
+            Ask::Tune => match tune::begin(self, request).await {
+                Ok(feed) => return events(feed),
+                Err(error) => ("application/json", told(Err(error), &mut status)),
+            },
             Ask::Page => ("text/html; charset=utf-8", self.page.html()),
             Ask::Status => {
                 ("application/json", serde_json::to_vec(&self.status()).unwrap_or_default().into())
@@ -175,8 +187,13 @@ impl Admin {
             Ask::Route => {
                 ("application/json", told(explain::answer(&self.gateway, request).await, &mut status))
             }
+            Ask::Drain => ("application/json", told(drain::answer(self, request).await, &mut status)),
+            Ask::Tuned => ("application/json", told(tuned::answer(self, request).await, &mut status)),
+            Ask::Sizing | Ask::Decisions | Ask::Credit => {
+                ("application/json", told(manage::answer(self, asked, request).await, &mut status))
+            }
         };
-        let mut response = Response::new(Full::new(body));
+        let mut response = Response::new(Either::Left(Full::new(body)));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -190,6 +207,55 @@ impl Admin {
         }
         response
     }
+}
+
+/// What there is to say of each replica.
+fn replicas(
+    watched: &Watched,
+    seen: &Observation,
+    known: &[ReplicaDetail],
+    view: &ControlView,
+) -> Vec<ReplicaStatus> {
+    let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
+    let out = |facts: &ReplicaFacts| {
+        let taken = drained.get(&facts.id);
+        let taken = taken.map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at));
+        taken.or_else(|| facts.hold.map(tune::held))
+    };
+    let told = seen.replicas.iter().zip(known).map(|(facts, known)| ReplicaStatus {
+        id: replica_name(watched.pool.name(), facts.id),
+        phase: facts.phase,
+        age_s: seen.at.since(facts.since).as_secs_f64(),
+        in_flight: facts.in_flight,
+        limit: known.limit,
+        load_tokens: known.load.0,
+        capacity: facts.capacity.units(),
+        conversations: facts.conversations,
+        url: known.endpoint.as_ref().map(|endpoint| endpoint.url().to_owned()),
+        engine: known
+            .endpoint
+            .as_ref()
+            .and_then(|endpoint| endpoint.engine())
+            .map(|engine| EngineStatus::new(&engine, seen.at)),
+        ejected: EjectedStatus::new(known.trust, seen.at),
+        unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
+        drained: drained.contains_key(&facts.id),
+        why: out(facts).or_else(|| match &known.endpoint {
+            Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
+            None => view.pending.get(&facts.id).cloned(),
+        }),
+    });
+    told.collect()
+}
+
+/// The answer that goes on for as long as something happens.
+fn events(feed: Feed) -> Response<Either<Full<Bytes>, Feed>> {
+    let mut response = Response::new(Either::Right(feed));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// The answer, or the error with its status.

@@ -113,6 +113,7 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
         Standing::Ejected => "taken out because of how it answered",
         Standing::Suspect => "not reachable just now",
         Standing::Refused => "not listening",
+        Standing::Aside => "set aside while `tidegate tune` measures it",
         Standing::OtherModel => "serving another model",
         Standing::Unreachable => "unreachable",
         Standing::NotReady => match candidate.phase {
@@ -133,6 +134,7 @@ fn is_open(candidate: &Candidate) -> bool {
             | Standing::Refused
             | Standing::OtherModel
             | Standing::Unreachable
+            | Standing::Aside
             | Standing::NotReady
     )
 }

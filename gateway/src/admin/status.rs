@@ -3,13 +3,17 @@
 //! Only the shape: it reads no clock and gathers nothing. All times are ages: seconds before the answer was made, so
 //! that no clock needs to be compared. Fields may be added; readers ignore those that they do not know.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
+use super::manage::SizingValue;
 use crate::endpoint::Engine;
 use crate::pool::{Trust, Unfit};
 
@@ -23,8 +27,42 @@ pub struct Status {
     pub version: String,
     /// Seconds since the gateway started.
     pub uptime_s: f64,
+    /// What survives a restart; absent where nothing does, since every fleet is static.
+    #[serde(default)]
+    pub records: Option<RecordsStatus>,
     /// Every deployment, in the order of the configuration.
     pub deployments: Vec<DeploymentStatus>,
+}
+
+/// How it goes with what must survive a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordsStatus {
+    /// The file.
+    pub file: String,
+    /// Why the last write failed, while that is so: what waits is in memory only, and is tried again.
+    pub trouble: Option<String>,
+    /// Records that wait to be written.
+    pub waiting: usize,
+    /// Decisions that were dropped because too many waited.
+    pub dropped: u64,
+}
+
+impl RecordsStatus {
+    /// What the store says.
+    pub fn new(view: StoreView) -> Self {
+        let StoreView { path, trouble, waiting, dropped } = view;
+        Self { file: path.display().to_string(), trouble, waiting, dropped }
+    }
+
+    /// What is wrong, as a sentence; `None` while all is well.
+    pub fn sentence(&self) -> Option<String> {
+        let Self { file, trouble, waiting, dropped } = self;
+        let why = trouble.as_ref()?;
+        let lost = if *dropped == 0 { String::new() } else { format!(", {dropped} decisions are lost") };
+        Some(format!(
+            "{file} takes nothing: {why}; {waiting} records are held in memory and would be lost with the gateway{lost}"
+        ))
+    }
 }
 
 /// One deployment.
@@ -60,6 +98,12 @@ pub struct DeploymentStatus {
     /// What it costs (M2); absent for a fleet that somebody else runs.
     #[serde(default)]
     pub money: Option<MoneyStatus>,
+    /// Its settings that can be changed while it runs, and where each comes from; none for a static fleet.
+    #[serde(default)]
+    pub sizing: BTreeMap<String, SizingValue>,
+    /// How traffic differs from what the target in force was tuned on, for people (A1); absent where it does not.
+    #[serde(default)]
+    pub drift: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
 }
@@ -67,7 +111,7 @@ pub struct DeploymentStatus {
 /// What a deployment costs, in millionths of a dollar (M2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoneyStatus {
-    /// Since the gateway started.
+    /// Since the deployment was first served, restarts included.
     pub spent: Money,
     /// For each hour, as the fleet is now.
     pub rate: Price,
@@ -101,6 +145,9 @@ pub struct ReplicaStatus {
     pub url: Option<String>,
     /// Why it is in that phase, for people, where there is something to say.
     pub why: Option<String>,
+    /// An operator took it out (C5); `why` says how far that is.
+    #[serde(default)]
+    pub drained: bool,
     /// Why it takes no request though it is ready; absent for one that is trusted (R5).
     #[serde(default)]
     pub ejected: Option<EjectedStatus>,

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::Args;
-use http::{Request, Response};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response};
 use http_body_util::Full;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -107,6 +108,17 @@ pub(super) fn exchange(
         NoAnswer::Unreachable(why) => unreachable(why),
         no @ (NoAnswer::Slow(_) | NoAnswer::Late(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
     })
+}
+
+/// How long a change may take, the disk included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks for a change, or with GET for what there is, and gives the body of the answer.
+pub(super) fn change(url: &BaseUrl, method: Method, path: &str, body: String) -> Result<Bytes, AdminError> {
+    let asked = format!("{method} {path}");
+    let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, "application/json");
+    let request = request.body(Full::new(body.into())).map_err(|error| AdminError::foreign(url, error))?;
+    granted(url, &asked, exchange(url, request, PATIENCE)?)
 }
 
 /// The body of an answer that is a success; else what the gateway says is wrong with `asked`.

@@ -175,7 +175,8 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
             | Standing::WarmingUp,
             _,
         ) => Some(Tint::Yellow),
-        (Standing::NotReady, Phase::Provisioning | Phase::Starting | Phase::Draining) => Some(Tint::Cyan),
+        (Standing::NotReady, Phase::Provisioning | Phase::Starting | Phase::Draining)
+        | (Standing::Aside, _) => Some(Tint::Cyan),
         (
             Standing::Ejected
             | Standing::Suspect

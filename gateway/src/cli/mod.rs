@@ -5,15 +5,18 @@
 
 mod admin;
 mod check;
+mod drain;
 mod explain;
 mod grid;
 mod programs;
 mod quickstart;
 mod render;
 mod route;
+mod scale;
 mod serve;
 mod status;
 mod style;
+mod tune;
 mod why;
 
 use std::io::{self, Write};
@@ -28,6 +31,7 @@ use crate::engine::{EngineArgs, EngineError};
 use crate::quickstart::QuickstartError;
 use admin::AdminError;
 use route::RouteError;
+use tune::TuneError;
 
 /// A Rust ingress for fleets of LLM engines: routes OpenAI requests to replicas and sizes the fleet.
 #[derive(Debug, Parser)]
@@ -66,6 +70,17 @@ enum Command {
     /// Tell where a request would go now, without sending it.
     #[command(after_help = route::EXAMPLES)]
     Route(route::RouteArgs),
+    /// Change the size of a deployment while it runs, or show it.
+    #[command(after_help = scale::SCALE)]
+    Scale(scale::ScaleArgs),
+    /// Take a replica out without cutting a request, or back in.
+    #[command(after_help = drain::DRAIN)]
+    Drain(drain::DrainArgs),
+    /// Add to the credit over all deployments, or show it.
+    Credit(scale::CreditArgs),
+    /// Measure a replica: find how many requests it should work on at a time, and keep that as the target.
+    #[command(after_help = tune::EXAMPLES)]
+    Tune(tune::TuneArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
     Engine(EngineArgs),
 }
@@ -103,6 +118,8 @@ enum CliError {
     Admin(#[from] AdminError),
     #[error(transparent)]
     Route(#[from] RouteError),
+    #[error(transparent)]
+    Tune(#[from] TuneError),
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
@@ -117,6 +134,10 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Why(args) => why::run(&args),
         Command::Route(args) => route::run(&args),
+        Command::Scale(args) => scale::run(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Credit(args) => scale::credit(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Engine(args) => serve::engine(args),
     };
     match done {

@@ -12,6 +12,7 @@ use crate::admin::status::{
 };
 
 use super::grid::{Cell, Grid, age, counted, sentence};
+use super::scale::{origin, shown};
 use super::style::{Style, Tint, clean};
 
 /// Decisions shown for each deployment.
@@ -20,6 +21,9 @@ const DECISIONS: usize = 5;
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
     let mut text = format!("tidegate {}, up {}\n", clean(&status.version), age(status.uptime_s));
+    if let Some(trouble) = status.records.as_ref().and_then(|records| records.sentence()) {
+        text.push_str(&sentence("trouble: ", &trouble, Some(Tint::Red), style));
+    }
     for deployment in &status.deployments {
         text.push('\n');
         text.push_str(&block(deployment, style));
@@ -33,9 +37,15 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(money) = deployment.money.and_then(money) {
         text.push_str(&format!("  {money}\n"));
     }
+    if let Some(origins) = origins(deployment) {
+        text.push_str(&sentence("", &origins, None, style));
+    }
     if let Some(decision) = &deployment.decision {
         let wants = format!("wants {}: {}", counted(decision.target, "replica"), decision.text);
         text.push_str(&sentence("", &wants, None, style));
+    }
+    if let Some(drift) = &deployment.drift {
+        text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }
     if let Some(trouble) = &deployment.trouble {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
@@ -78,6 +88,15 @@ fn size(deployment: &DeploymentStatus) -> String {
         return format!("{provider}, fixed at {}; {ready} ready{ejected}", counted(*max, "replica"));
     }
     format!("{provider}, {mode}, {min} to {}; {ready} ready{ejected}", counted(*max, "replica"))
+}
+
+/// What of its size is neither a default nor the configuration's, and where that comes from.
+fn origins(deployment: &DeploymentStatus) -> Option<String> {
+    let chosen = deployment.sizing.iter().filter(|(_, setting)| setting.age_s.is_some());
+    let told = chosen
+        .map(|(key, setting)| format!("{} {}: {}", clean(key), shown(setting), clean(&origin(setting))));
+    let told: Vec<_> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn load(deployment: &DeploymentStatus) -> String {

@@ -210,6 +210,7 @@ fn money(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) ->
     };
     if let (Some(cap), Some((what, price))) = (sizing.price_cap, price)
         && price > cap
+        && !table.faults().is_running()
         && let Some(place) = table.given("price_cap")
     {
         let rule = format!("must not be less than {what}, which is {price}: nothing could start");

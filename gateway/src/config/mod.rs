@@ -10,6 +10,7 @@ mod error;
 mod exec;
 mod nearest;
 mod reader;
+mod resize;
 mod server;
 mod slurm;
 mod tls;
@@ -39,8 +40,11 @@ use toml::de::DeTable;
 use crate::upstream::tls::Tls;
 
 pub use error::ConfigError;
+pub use resize::RESIZABLE;
+use resize::Written;
 pub use server::{Access, Level, Log, ServerLimits};
 pub use url::BaseUrl;
+pub use value::amount;
 
 /// Largest configuration file, in bytes.
 const LARGEST: u64 = 4 << 20;
@@ -62,6 +66,8 @@ pub struct Config {
     pub budget: Bounds,
     /// The deployments in the order of the file, at least one; names and aliases are unique over all.
     pub deployments: Vec<Deployment>,
+    /// What was read, for [`Config::resized`].
+    written: Written,
 }
 
 /// One model and the fleet that serves it.
@@ -201,7 +207,8 @@ impl Config {
     ///
     /// Every fault of the text; one if it is not TOML.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        whole(text, path, |root| server::read(root, &base_of(path)))
+        let config = whole(text, path, |root| server::read(root, &base_of(path)))?;
+        Ok(Self { written: Written::new(text, path), ..config })
     }
 }
 

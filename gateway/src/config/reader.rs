@@ -22,6 +22,7 @@ pub(super) struct Faults<'i> {
     /// Where each line ends, in bytes.
     ends: Vec<usize>,
     list: RefCell<Vec<Problem>>,
+    running: bool,
 }
 
 /// Where a setting stands and what was written there.
@@ -42,7 +43,18 @@ pub(super) struct Found<T> {
 impl<'i> Faults<'i> {
     pub(super) fn new(text: &'i str) -> Self {
         let ends = text.bytes().enumerate().filter(|&(_, byte)| byte == b'\n').map(|(at, _)| at).collect();
-        Self { text, ends, list: RefCell::default() }
+        Self { text, ends, list: RefCell::default(), running: false }
+    }
+
+    /// The same while the gateway runs: what an operator sets then may well keep everything from starting, such as a
+    /// price cap below all prices, which would be a mistake in a file.
+    pub(super) fn while_running(text: &'i str) -> Self {
+        Self { running: true, ..Self::new(text) }
+    }
+
+    /// Whether that is so.
+    pub(super) fn is_running(&self) -> bool {
+        self.running
     }
 
     /// Records that what stands at `place` breaks `rule`.

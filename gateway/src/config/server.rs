@@ -12,6 +12,7 @@ use tidegate_shared::offer::Money;
 use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Place, Table};
+use super::resize::Written;
 use super::{Config, Deployment, deployment, value};
 
 /// Limits of the server as a whole.
@@ -142,7 +143,8 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     }
     root.finish();
     let good = all_good && !deployments.is_empty();
-    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, budget, deployments })
+    let written = Written::default();
+    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, budget, deployments, written })
 }
 
 /// The names that clients may send, over all deployments.

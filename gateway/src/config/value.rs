@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use tidegate_shared::offer::Money;
 
 use http::HeaderName;
 use rustls::pki_types::ServerName;
@@ -139,6 +140,21 @@ pub(super) fn dollars(value: &DeValue<'_>) -> Parsed<u64> {
         format!(
             "must be an amount of dollars from 0 to {MOST_DOLLARS} with up to {DOLLAR_DIGITS} digits after the point, \
              such as 2.50"
+        )
+    })
+}
+
+/// An amount of dollars that a person adds to the credit, or with a sign takes back, in millionths.
+///
+/// # Errors
+/// What an amount must be.
+pub fn amount(written: &str) -> Result<Money, String> {
+    let (sign, digits) = written.strip_prefix('-').map_or((1, written), |digits| (-1, digits));
+    let found = micros(digits).filter(|micros| (1..=MOST_DOLLARS * 1_000_000).contains(micros));
+    found.map(|micros| Money(sign * i128::from(micros))).ok_or_else(|| {
+        format!(
+            "must be an amount of dollars, not 0 and up to {MOST_DOLLARS}, with up to {DOLLAR_DIGITS} digits after the \
+             point, such as 25.50"
         )
     })
 }

@@ -9,6 +9,9 @@ use thiserror::Error;
 /// Bytes of extensions, and of trailers, in one body.
 const ASIDE_MAX: u32 = 16 << 10;
 
+/// Digits of a size that is read at once.
+const PLAIN_DIGITS: usize = 8;
+
 /// The bytes are no chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("bad chunk: {0}")]
@@ -86,7 +89,10 @@ impl Chunks {
 
     /// Reads framing up to the next data.
     fn skip(&mut self, bytes: &mut BytesMut) -> Result<(), BadChunk> {
-        let mut read = 0;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut read = self.skip_plain(bytes);
         while !matches!(self.at, At::Data | At::End)
             && let Some(byte) = bytes.get(read)
         {
@@ -95,6 +101,31 @@ impl Chunks {
         }
         bytes.advance(read);
         Ok(())
+    }
+
+    /// Reads what nearly all framing is, the end of a chunk and a size alone on its line, and gives how many bytes that was;
+    /// what is none of it, or not all there, is left to [`Chunks::step`].
+    fn skip_plain(&mut self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        if self.at == At::DataEnd
+            && let Some(after) = rest.strip_prefix(b"\r\n")
+        {
+            (self.at, self.left, rest) = (At::Start, 0, after);
+        }
+        if self.at == At::Start {
+            let mut size = 0;
+            for (count, byte) in rest.iter().take(PLAIN_DIGITS + 1).enumerate() {
+                if let Some(digit) = char::from(*byte).to_digit(16) {
+                    size = (size << 4) | u64::from(digit);
+                } else if let (1.., Some([b'\r', b'\n', after @ ..])) = (size, rest.get(count..)) {
+                    (self.at, self.left, rest) = (At::Data, size, after);
+                    break;
+                } else {
+                    break;
+                }
+            }
+        }
+        bytes.len() - rest.len()
     }
 
     fn step(&mut self, byte: u8) -> Result<At, BadChunk> {

@@ -16,7 +16,7 @@ pub const READ: usize = 64 << 10;
 const ROOM: usize = 64;
 
 thread_local! {
-    static SHARED: Cell<BytesMut> = Cell::default();
+    static SHARED: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
 /// Reads once and adds what came to `held`. Gives the number of bytes, 0 at the end of the stream. What comes into an
@@ -30,7 +30,7 @@ pub fn poll_fill<S: AsyncRead + Unpin>(
     cx: &mut Context<'_>,
     held: &mut BytesMut,
 ) -> Poll<io::Result<usize>> {
-    let mut shared = SHARED.take();
+    let mut shared = SHARED.take().unwrap_or_default();
     shared.reserve(READ);
     // Has no state of its own.
     let read = pin!(stream.read_buf(&mut shared)).poll(cx);
@@ -43,7 +43,7 @@ pub fn poll_fill<S: AsyncRead + Unpin>(
         Poll::Ready(_) => {}
         Poll::Pending => settle(held),
     }
-    SHARED.set(shared);
+    SHARED.set(Some(shared));
     read
 }
 

@@ -3,20 +3,20 @@
 use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri, Version};
 use memchr::memmem;
 use thiserror::Error;
 
 use super::body::Left;
+use super::fields::{Fields, Name};
 
 /// Largest head, in bytes. It is held outside of the memory that bodies may take, once for each connection. Of the same
 /// order as what other proxies take: nginx four buffers of 8 KiB, HAProxy one of 16 KiB, Envoy 60 KiB.
 pub const HEAD_MAX: usize = 64 << 10;
 /// Most headers in one.
 const HEADERS_MAX: usize = 100;
-/// Room in the map for headers that are added on the way.
-const MORE: usize = 6;
+/// Longest name of a header, in bytes: what HTTP/2 can carry on.
+const NAME_MAX: usize = 65_535;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.
 const TARGET_MAX: usize = 65_534;
 
@@ -57,6 +57,28 @@ impl From<httparse::Error> for BadHead {
     }
 }
 
+/// The head of a request.
+#[derive(Debug, Default)]
+pub struct RequestHead {
+    /// Its method.
+    pub method: Method,
+    /// Its target.
+    pub target: Uri,
+    /// Its version.
+    pub version: Version,
+    /// Its fields.
+    pub fields: Fields,
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub struct ResponseHead {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub fields: Fields,
+}
+
 /// A head, and what it says of the bytes behind it.
 #[derive(Debug)]
 pub struct Head<T> {
@@ -77,7 +99,7 @@ type Slots<'a> = [MaybeUninit<httparse::Header<'a>>; HEADERS_MAX];
 ///
 /// # Errors
 /// See [`BadHead`].
-pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<()>>>, BadHead> {
+pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestHead>>, BadHead> {
     let seen = seen.saturating_sub(skip_empty_lines(bytes));
     if !may_be_whole(bytes, seen).map_err(|_| crowded(bytes))? {
         return Ok(None);
@@ -94,22 +116,17 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
     let method = Method::from_bytes(parsed.method.unwrap_or_default().as_bytes())
         .map_err(|_| BadHead::Malformed("the method is no word"))?;
     let version = version(parsed.version);
-    let at = offset(bytes, target.as_bytes());
     bounded(length).map_err(|_| crowded(bytes))?;
-    let whole = Whole::new(bytes, length);
-    let uri = Uri::from_maybe_shared(whole.slice(at, target.len()))
+    let target = Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes()))
         .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
-    let (headers, marks) = whole.headers(bytes, parsed.headers)?;
+    let fields = fields(parsed.headers)?;
     bytes.advance(length);
 
-    let body = if marks.framing { request_body(&headers, version)? } else { Left::NONE };
-    let mut message = Request::new(());
-    let expects = marks.expect
-        && version == Version::HTTP_11
-        && headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    let keeps = if marks.connection { keeps(&headers, version) } else { version == Version::HTTP_11 };
-    (*message.method_mut(), *message.uri_mut()) = (method, uri);
-    (*message.version_mut(), *message.headers_mut()) = (version, headers);
+    let body = request_body(&fields, version)?;
+    let expects = version == Version::HTTP_11
+        && fields.get(Name::Expect).is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+    let keeps = keeps(&fields, version);
+    let message = RequestHead { method, target, version, fields };
     Ok(Some(Head { message, body, keeps, expects }))
 }
 
@@ -118,7 +135,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Request<
 ///
 /// # Errors
 /// See [`BadHead`].
-pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Response<()>>>, BadHead> {
+pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<ResponseHead>>, BadHead> {
     let mut seen = seen;
     loop {
         if !may_be_whole(bytes, std::mem::take(&mut seen))? {
@@ -140,19 +157,17 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         }
         bounded(length)?;
         let version = version(parsed.version);
-        let (headers, _) = Whole::new(bytes, length).headers(bytes, parsed.headers)?;
+        let fields = fields(parsed.headers)?;
         bytes.advance(length);
-        let body = response_body(&headers, status, version)?;
+        let body = response_body(&fields, status, version)?;
         // Where a length or a coding tells of a body behind a status that has none, it may come after all.
         let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let told = headers.contains_key(TRANSFER_ENCODING)
-            || headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-        let doubtful = has_two_ends(&headers) || (bodyless && told);
+        let told = fields.has(Name::TransferEncoding)
+            || fields.get(Name::ContentLength).is_some_and(|length| length != b"0");
+        let doubtful = has_two_ends(&fields) || (bodyless && told);
         let switches = status == StatusCode::SWITCHING_PROTOCOLS;
-        let keeps = keeps(&headers, version) && !doubtful && !switches && body != Left::Close;
-        let mut message = Response::new(());
-        *message.status_mut() = status;
-        (*message.version_mut(), *message.headers_mut()) = (version, headers);
+        let keeps = keeps(&fields, version) && !doubtful && !switches && body != Left::Close;
+        let message = ResponseHead { status, fields };
         return Ok(Some(Head { message, body, keeps, expects: false }));
     }
 }
@@ -206,65 +221,28 @@ fn version(minor: Option<u8>) -> Version {
     if minor == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 }
 }
 
-/// Where `part` begins in `bytes`, of which it is a part.
-fn offset(bytes: &[u8], part: &[u8]) -> usize {
-    (part.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize)
-}
-
-/// Which headers are there that say something of the message; saves looking for each.
-#[derive(Clone, Copy, Debug, Default)]
-struct Marks {
-    connection: bool,
-    expect: bool,
-    framing: bool,
-}
-
-/// A head in memory of its own, of which the values of the headers are pieces.
-struct Whole(Bytes);
-
-impl Whole {
-    fn new(bytes: &[u8], length: usize) -> Self {
-        Self(Bytes::copy_from_slice(bytes.get(..length).unwrap_or_default()))
-    }
-
-    fn slice(&self, at: usize, length: usize) -> Bytes {
-        let at = at.min(self.0.len());
-        self.0.slice(at..(at + length).min(self.0.len()))
-    }
-
-    /// `parsed` as a map; they are parts of `bytes`, whose start this is a copy of.
-    fn headers(&self, bytes: &[u8], parsed: &[httparse::Header<'_>]) -> Result<(HeaderMap, Marks), BadHead> {
-        let mut marks = Marks::default();
-        let mut headers = HeaderMap::with_capacity(parsed.len() + MORE);
-        for header in parsed {
-            let name = HeaderName::from_bytes(header.name.as_bytes())
-                .map_err(|_| BadHead::Malformed("a header has no valid name"))?;
-            let value = self.slice(offset(bytes, header.value), header.value.len());
-            let value = HeaderValue::from_maybe_shared(value)
-                .map_err(|_| BadHead::Malformed("a header has no valid value"))?;
-            match name {
-                CONNECTION => marks.connection = true,
-                EXPECT => marks.expect = true,
-                CONTENT_LENGTH | TRANSFER_ENCODING => marks.framing = true,
-                _ => {}
-            }
-            headers.try_append(name, value).map_err(|_| BadHead::TooLarge)?;
+fn fields(parsed: &[httparse::Header<'_>]) -> Result<Fields, BadHead> {
+    let mut fields = Fields::default();
+    for header in parsed {
+        if header.name.len() > NAME_MAX {
+            return Err(BadHead::Malformed("a header has no valid name"));
         }
-        Ok((headers, marks))
+        fields.add(header.name.as_bytes(), header.value);
     }
+    Ok(fields)
 }
 
 /// Whether a message says twice where it ends, which may be an attempt to hide a second one in it. A request is refused
 /// then; of an answer the transfer coding counts, and nothing else is read from that connection (RFC 9112, 6.3).
-fn has_two_ends(headers: &HeaderMap) -> bool {
-    headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH)
+fn has_two_ends(fields: &Fields) -> bool {
+    fields.has(Name::TransferEncoding) && fields.has(Name::ContentLength)
 }
 
 /// Whether the connection may be used again, as far as `connection` says.
-fn keeps(headers: &HeaderMap, version: Version) -> bool {
+fn keeps(fields: &Fields, version: Version) -> bool {
     let mut keep_alive = false;
-    for value in headers.get_all(CONNECTION) {
-        for word in value.as_bytes().split(|byte| *byte == b',') {
+    for value in fields.all(Name::Connection) {
+        for word in value.split(|byte| *byte == b',') {
             let word = word.trim_ascii();
             if word.eq_ignore_ascii_case(b"close") {
                 return false;
@@ -276,9 +254,9 @@ fn keeps(headers: &HeaderMap, version: Version) -> bool {
 }
 
 /// The body of a request (RFC 9112, 6.3).
-fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> {
-    let length = length(headers, false)?;
-    let chunked = is_chunked(headers, version)?;
+fn request_body(fields: &Fields, version: Version) -> Result<Left, BadHead> {
+    let length = length(fields, false)?;
+    let chunked = is_chunked(fields, version)?;
     if chunked && length.is_some() {
         return Err(TWO_ENDS);
     }
@@ -286,32 +264,32 @@ fn request_body(headers: &HeaderMap, version: Version) -> Result<Left, BadHead> 
 }
 
 /// The body of the answer to a request that is neither HEAD nor CONNECT (RFC 9112, 6.3).
-fn response_body(headers: &HeaderMap, status: StatusCode, version: Version) -> Result<Left, BadHead> {
-    let chunked = is_chunked(headers, version)?;
+fn response_body(fields: &Fields, status: StatusCode, version: Version) -> Result<Left, BadHead> {
+    let chunked = is_chunked(fields, version)?;
     if status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         return Ok(Left::NONE);
     }
     if chunked {
         return Ok(Left::chunked());
     }
-    Ok(length(headers, true)?.map_or(Left::Close, Left::Length))
+    Ok(length(fields, true)?.map_or(Left::Close, Left::Length))
 }
 
 /// Whether the body is in chunks, which is the one transfer coding that is understood: the headers that tell of it end
 /// here, so a body in another one under the chunks would be relayed as what it is not.
-fn is_chunked(headers: &HeaderMap, version: Version) -> Result<bool, BadHead> {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+fn is_chunked(fields: &Fields, version: Version) -> Result<bool, BadHead> {
+    let mut codings = fields.all(Name::TransferEncoding);
     let Some(first) = codings.next() else { return Ok(false) };
     if version != Version::HTTP_11 {
         return Err(OLD_CODING);
     }
     let is_chunked = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
-    if is_chunked(first.as_bytes()) && codings.next().is_none() {
+    if is_chunked(first) && codings.next().is_none() {
         return Ok(true);
     }
     let (mut times, mut at_the_end) = (0, false);
-    for value in headers.get_all(TRANSFER_ENCODING) {
-        for coding in value.as_bytes().split(|byte| *byte == b',') {
+    for value in fields.all(Name::TransferEncoding) {
+        for coding in value.split(|byte| *byte == b',') {
             at_the_end = is_chunked(coding);
             times += u32::from(at_the_end);
         }
@@ -320,11 +298,11 @@ fn is_chunked(headers: &HeaderMap, version: Version) -> Result<bool, BadHead> {
 }
 
 /// The length that is told, by however many headers, and in lists where those are allowed: all must agree.
-fn length(headers: &HeaderMap, lists: bool) -> Result<Option<u64>, BadHead> {
+fn length(fields: &Fields, lists: bool) -> Result<Option<u64>, BadHead> {
     const BAD: BadHead = BadHead::Malformed("the content-length is no number, or they differ");
     let mut length = None;
-    for value in headers.get_all(CONTENT_LENGTH) {
-        for digits in value.as_bytes().split(|byte| lists && *byte == b',') {
+    for value in fields.all(Name::ContentLength) {
+        for digits in value.split(|byte| lists && *byte == b',') {
             let told = number(digits.trim_ascii()).ok_or(BAD)?;
             if length.is_some_and(|length| length != told) {
                 return Err(BAD);

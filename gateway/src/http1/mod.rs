@@ -6,8 +6,10 @@
 
 pub mod body;
 pub mod chunks;
+pub mod fields;
 pub mod fill;
 pub mod head;
+pub mod spare;
 pub mod write;
 
 #[cfg(test)]

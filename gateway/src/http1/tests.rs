@@ -13,9 +13,11 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::body::Left;
+use super::fields::Fields;
 use super::head::{self, BadHead, HEAD_MAX};
 use super::write::{self, After, Framing};
 
+mod bounds;
 mod broken;
 
 /// Gives `bytes` in pieces of `cut` to `read`, with all that it left before.
@@ -122,9 +124,9 @@ fn ours_request(bytes: &[u8], cut: usize) -> Option<(Seen, BytesMut)> {
     };
     let (head, rest) = in_pieces(bytes, cut, read)?;
     let head = head.ok()?;
-    let (message, ()) = head.message.into_parts();
-    let length = head.body.size_hint().exact();
-    Some(((message.method, message.uri.to_string(), message.version, message.headers, length), rest))
+    let (message, length) = (head.message, head.body.size_hint().exact());
+    let (target, headers) = (message.target.to_string(), message.fields.to_map());
+    Some(((message.method, target, message.version, headers, length), rest))
 }
 
 /// Pieces of which heads and bodies are made, well and badly.
@@ -231,7 +233,7 @@ proptest! {
             }
         {
             let (status, headers, theirs) = hypers_answer(&bytes).expect("hyper takes it too");
-            prop_assert_eq!((head.message.status(), head.message.headers()), (status, &headers));
+            prop_assert_eq!((head.message.status, head.message.fields.to_map()), (status, headers));
             prop_assert_eq!(&ours[..], &theirs[..]);
         }
     }
@@ -242,84 +244,6 @@ proptest! {
         body(&bytes, cut, Left::chunked());
         drop(head::response(&mut BytesMut::from(&bytes[..]), 0));
     }
-}
-
-#[test]
-fn h6_heads_are_bounded_however_they_come() {
-    let bad = |text: &str, cut: usize| {
-        let mut seen = 0;
-        let read = |held: &mut BytesMut| match head::request(held, seen) {
-            Ok(None) => {
-                seen = held.len();
-                None
-            }
-            Ok(Some(_)) => Some(None),
-            Err(bad) => Some(Some(bad)),
-        };
-        in_pieces(text.as_bytes(), cut, read).and_then(|(bad, _)| bad)
-    };
-    let start = "GET / HTTP/1.1\r\nx: ";
-    let sized = |size: usize| format!("{start}{}\r\n\r\n", "y".repeat(size - start.len() - 4));
-    for cut in [usize::MAX, 4096] {
-        assert_eq!(bad(&sized(HEAD_MAX), cut), None);
-        assert_eq!(bad(&sized(HEAD_MAX + 1), cut), Some(BadHead::TooLarge));
-        assert_eq!(bad(&sized(10 * HEAD_MAX), cut), Some(BadHead::TooLarge));
-        let many = |count| format!("GET / HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(count));
-        assert_eq!((bad(&many(101), cut), bad(&many(100), cut)), (Some(BadHead::TooLarge), None));
-        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000));
-        assert_eq!(bad(&long, cut), Some(BadHead::TargetTooLong));
-    }
-    let answer = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(HEAD_MAX));
-    let answer = head::response(&mut BytesMut::from(answer.as_bytes()), 0);
-    assert_eq!(answer.err(), Some(BadHead::TooLarge));
-}
-
-#[test]
-fn h6_a_body_in_another_transfer_coding_is_not_read() {
-    let read = |coding: &str| {
-        let request = format!("POST / HTTP/1.1\r\nhost: a\r\n{coding}\r\n");
-        let answer = format!("HTTP/1.1 200 OK\r\n{coding}\r\n");
-        let request = head::request(&mut BytesMut::from(request.as_bytes()), 0);
-        let answer = head::response(&mut BytesMut::from(answer.as_bytes()), 0);
-        let bodies =
-            (request.map(|head| head.map(|head| head.body)), answer.map(|head| head.map(|head| head.body)));
-        assert_eq!(bodies.0, bodies.1, "{coding}");
-        bodies.0
-    };
-    assert_eq!(read("transfer-encoding: Chunked\r\n"), Ok(Some(Left::chunked())));
-    for coding in
-        ["gzip, chunked", "gzip,identity , chunked", "gzip\r\ntransfer-encoding: chunked", "\t,chunked"]
-    {
-        assert_eq!(read(&format!("transfer-encoding: {coding}\r\n")), Err(BadHead::Coding), "{coding}");
-    }
-    for coding in [
-        "gzip",
-        "identity",
-        "chunked, gzip",
-        "chunked,",
-        "chunked, chunked",
-        "chunked\r\ntransfer-encoding: chunked",
-        "xchunked",
-        "chunked;q=1",
-        "",
-    ] {
-        let bad = read(&format!("transfer-encoding: {coding}\r\n"));
-        assert!(matches!(bad, Err(BadHead::Malformed(why)) if why.contains("chunked")), "{coding}: {bad:?}");
-    }
-}
-
-#[test]
-fn h6_empty_lines_before_a_head_are_not_kept() {
-    let lines = "\r\n\n".repeat(HEAD_MAX);
-    let mut held = BytesMut::from(lines.as_bytes());
-    assert!(matches!(head::request(&mut held, 10), Ok(None)));
-    assert_eq!(held.len(), 0);
-    held.extend_from_slice(b"\r\n\r");
-    assert!(matches!(head::request(&mut held, 0), Ok(None)));
-    held.extend_from_slice(b"\nGET / HTTP/1.1\r\n\r\n");
-    assert!(matches!(head::request(&mut held, 1), Ok(Some(_))));
-    let answer = head::response(&mut BytesMut::from(lines.as_bytes()), 10);
-    assert_eq!(answer.err(), Some(BadHead::TooLarge), "a replica that sends nothing else");
 }
 
 #[test]
@@ -352,15 +276,15 @@ fn h6_a_request_that_says_twice_where_it_ends_is_refused_and_nothing_follows_suc
 
 #[test]
 fn h6_what_is_written_says_once_where_it_ends() {
-    let headers = HeaderMap::from_iter([
+    let fields = Fields::from(&HeaderMap::from_iter([
         (http::header::CONTENT_LENGTH, HeaderValue::from_static("7")),
         (http::header::TRANSFER_ENCODING, HeaderValue::from_static("chunked")),
         (http::header::CONNECTION, HeaderValue::from_static("keep-alive")),
         (http::header::ACCEPT, HeaderValue::from_static("a")),
-    ]);
+    ]));
     let answer = |version, status, framing, after| {
         let mut bytes = Vec::new();
-        write::response(&mut bytes, (version, status), &headers, framing, after, std::time::UNIX_EPOCH);
+        write::response(&mut bytes, (version, status), &fields, framing, after, std::time::UNIX_EPOCH);
         String::from_utf8(bytes).expect("text")
     };
     let date = "date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
@@ -382,7 +306,7 @@ fn h6_what_is_written_says_once_where_it_ends() {
     );
     let mut bytes = Vec::new();
     let target = "/v1/x?a=%zz".parse().expect("a target");
-    write::request(&mut bytes, &Method::POST, &target, &HeaderValue::from_static("h:1"), &headers, 0);
+    write::request(&mut bytes, &Method::POST, &target, &HeaderValue::from_static("h:1"), &fields, 0);
     let wanted = "POST /v1/x?a=%zz HTTP/1.1\r\nhost: h:1\r\nconnection: keep-alive\r\naccept: a\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(String::from_utf8(bytes).expect("text"), wanted);
 }

@@ -4,8 +4,15 @@ use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderValue, Method, StatusCode, Uri, Version};
+
+use super::fields::{Fields, Name, Names};
+
+/// What says where a request goes and how it ends.
+const OF_REQUEST: Names = Names::of(&[Name::Host, Name::ContentLength, Name::TransferEncoding]);
+/// What says how an answer ends and what becomes of the connection; and the same but for its length.
+const OF_RESPONSE: Names = OF_BODYLESS.and(Names::of(&[Name::ContentLength]));
+const OF_BODYLESS: Names = Names::of(&[Name::TransferEncoding, Name::Connection]);
 
 /// How the end of an answer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,37 +38,34 @@ pub enum After {
     Close,
 }
 
-/// Appends the head of a request with a body of `length` bytes. Of `headers`, those that say where the message goes and
+/// Appends the head of a request with a body of `length` bytes. Of `fields`, those that say where the message goes and
 /// how it ends are left out.
 pub fn request(
     into: &mut Vec<u8>,
     method: &Method,
     target: &Uri,
     host: &HeaderValue,
-    headers: &HeaderMap,
+    fields: &Fields,
     length: u64,
 ) {
     into.extend_from_slice(method.as_str().as_bytes());
     into.push(b' ');
     into.extend_from_slice(target.path_and_query().map_or("/", |target| target.as_str()).as_bytes());
-    into.extend_from_slice(b" HTTP/1.1\r\n");
-    line(into, &HOST, host);
-    for (name, value) in headers {
-        if !matches!(*name, HOST | CONTENT_LENGTH | TRANSFER_ENCODING) {
-            line(into, name, value);
-        }
-    }
+    into.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+    into.extend_from_slice(host.as_bytes());
+    into.extend_from_slice(b"\r\n");
+    fields.write_except(into, OF_REQUEST);
     into.extend_from_slice(b"content-length: ");
     decimal(into, length);
     into.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Appends the head of an answer, sent at `now`. Of `headers`, those that say how the message ends are replaced, except
+/// Appends the head of an answer, sent at `now`. Of `fields`, those that say how the message ends are replaced, except
 /// the length of an answer that has no body.
 pub fn response(
     into: &mut Vec<u8>,
     (version, status): (Version, StatusCode),
-    headers: &HeaderMap,
+    fields: &Fields,
     framing: Framing,
     after: After,
     now: SystemTime,
@@ -71,16 +75,8 @@ pub fn response(
     into.push(b' ');
     into.extend_from_slice(status.canonical_reason().unwrap_or("<none>").as_bytes());
     into.extend_from_slice(b"\r\n");
-    let mut dated = false;
-    for (name, value) in headers {
-        match *name {
-            CONTENT_LENGTH if framing != Framing::None || status == StatusCode::NO_CONTENT => continue,
-            TRANSFER_ENCODING | CONNECTION => continue,
-            DATE => dated = true,
-            _ => {}
-        }
-        line(into, name, value);
-    }
+    let has_length = framing == Framing::None && status != StatusCode::NO_CONTENT;
+    fields.write_except(into, if has_length { OF_BODYLESS } else { OF_RESPONSE });
     match framing {
         Framing::Length(length) => {
             into.extend_from_slice(b"content-length: ");
@@ -95,7 +91,7 @@ pub fn response(
         After::KeepAlive => b"connection: keep-alive\r\n",
         After::Close => b"connection: close\r\n",
     });
-    if !dated {
+    if !fields.has(Name::Date) {
         date(into, now);
     }
     into.extend_from_slice(b"\r\n");
@@ -103,17 +99,22 @@ pub fn response(
 
 /// Appends the line before a chunk of `size` bytes.
 pub fn chunk_size(into: &mut Vec<u8>, size: usize) {
-    hex(into, size as u64, 1);
+    into.extend_from_slice(hex(&mut [0; 16], size as u64, 1));
     into.extend_from_slice(b"\r\n");
 }
 
-/// Appends a number in hexadecimal, with at least so many digits.
-pub fn hex(into: &mut Vec<u8>, number: u64, least: u32) {
+/// The digits of a number in hexadecimal, at least so many, at the end of `room`.
+pub fn hex(room: &mut [u8; 16], number: u64, least: usize) -> &[u8] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(least);
-    for at in (0..digits).rev() {
-        into.push(DIGITS.get(((number >> (4 * at)) & 0xf) as usize).copied().unwrap_or(b'0'));
+    let (mut left, mut at) = (number, room.len());
+    for (index, digit) in room.iter_mut().enumerate().rev() {
+        *digit = DIGITS.get((left & 0xf) as usize).copied().unwrap_or(b'0');
+        (left, at) = (left >> 4, index);
+        if left == 0 && index + least <= 16 {
+            break;
+        }
     }
+    room.get(at..).unwrap_or_default()
 }
 
 /// Appends a chunk.
@@ -123,15 +124,11 @@ pub fn chunk(into: &mut Vec<u8>, data: &Bytes) {
     into.extend_from_slice(b"\r\n");
 }
 
-fn line(into: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    into.extend_from_slice(name.as_str().as_bytes());
-    into.extend_from_slice(b": ");
-    into.extend_from_slice(value.as_bytes());
-    into.extend_from_slice(b"\r\n");
-}
-
 /// Appends a number in decimal.
 pub fn decimal(into: &mut Vec<u8>, number: u64) {
+    if let Ok(digit @ 0..10) = u8::try_from(number) {
+        return into.push(b'0' + digit);
+    }
     let mut digits = [0; 20];
     let mut left = number;
     let mut at = digits.len();

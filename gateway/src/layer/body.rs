@@ -5,24 +5,29 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use smallvec::SmallVec;
 
 use super::keepalive::Kept;
 use super::relay::Relay;
+use crate::http1::fields::Fields;
+
+/// Nearly always one; more where some bytes were rewritten.
+pub type Pieces = SmallVec<[Bytes; 1]>;
 
 /// A request body in memory, in pieces: the client's bytes, cut only where a rule rewrites some of them (H3). Cheap to
 /// clone, so that it can be sent again.
 #[derive(Clone, Debug, Default)]
 pub struct RequestBody {
-    pieces: SmallVec<[Bytes; 5]>,
+    pieces: Pieces,
     next: usize,
     left: u64,
 }
 
 impl RequestBody {
     /// The pieces, one after the other.
-    pub fn new(pieces: SmallVec<[Bytes; 5]>) -> Self {
+    pub fn new(pieces: Pieces) -> Self {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         Self { pieces, next: 0, left }
     }
@@ -68,6 +73,32 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+/// An answer to a client.
+#[derive(Debug)]
+pub struct Response<B = ResponseBody> {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub fields: Fields,
+    /// Its body.
+    pub body: B,
+}
+
+impl<B> Response<B> {
+    /// One without a field yet.
+    pub fn new(status: StatusCode, body: B) -> Self {
+        Self { status, fields: Fields::default(), body }
+    }
+
+    /// As the HTTP/2 side has it.
+    pub fn into_http2(self) -> http::Response<B> {
+        let mut response = http::Response::new(self.body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.fields.to_map();
+        response
     }
 }
 

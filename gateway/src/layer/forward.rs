@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use tidegate_gateway_core::retry::{Failure, Tries};
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::time::Instant;
 
-use super::body::ResponseBody;
+use super::body::{Response, ResponseBody};
 use super::headers;
 use super::identify::Identified;
 use super::read::Share;
-use super::respond::{self, REPLICA, REQUEST_ID, ROUTE};
+use super::respond;
 use super::stream::{Exchange, Kind};
 use crate::endpoint::Endpoint;
+use crate::http1::fields::{Fields, Name};
+use crate::http1::head::{RequestHead, ResponseHead};
 use crate::openai::ApiError;
 use crate::pool::{Admission, Change, Fault, Held, Pool, Rejection, Second, Sign};
 use crate::probe::{self, NotWell};
@@ -35,35 +35,34 @@ const SPENT: &str = "no replica sent an answer, and too many requests of this mo
 /// Serves an identified request. `share` is the body's share of the memory, given back once no attempt can follow.
 pub async fn forward(
     core: &Core,
-    mut parts: Parts,
-    request: Identified,
+    head: &mut RequestHead,
+    request: &Identified,
     share: Share,
     mut record: Record,
-) -> Response<ResponseBody> {
-    headers::for_replica(&mut parts.headers);
-    parts.headers.insert(REQUEST_ID, record.request_id().clone());
+) -> Response {
+    headers::for_replica(&mut head.fields);
+    head.fields.set(Name::RequestId, record.request_id());
     let (mut tries, arrived) = (Tries::default(), core.gateway.clock.now());
     let mut admission = request.deployment.pool.arrive(&request.facts);
     loop {
         let mut held = match place(core, admission, &mut record).await {
             Ok(held) => held,
-            Err(rejection) => return refuse(record, &request, rejection),
+            Err(rejection) => return refuse(record, request, rejection),
         };
         if !tries.may_send_to(held.replica()) {
             return answered_for(&held, respond::error(record, &in_vain()));
         }
-        let Some(target) = held.endpoint().target(request.operation, parts.uri.query()) else {
+        let Some(target) = held.endpoint().target(request.operation, head.target.query()) else {
             return respond::error(record, &ApiError::bad_request("the URL is too long"));
         };
         record.sent(held.endpoint().header(), held.route());
         let mut sends = 0;
-        let outgoing = outgoing(&parts, &request, &target, held.endpoint());
+        let outgoing = outgoing(head, request, &target, held.endpoint());
         let had_it = tries.sends_to(held.replica()) > 0;
         let first_byte = core.gateway.limits.first_byte;
         let answer = core.upstream.send(held.endpoint(), first_byte, had_it, outgoing, &mut sends).await;
         (1..sends).for_each(|_| record.sent_again());
-        let mut attempt =
-            Attempt { core, request: &request, record: &mut record, tries: &mut tries, arrived, sends };
+        let mut attempt = Attempt { core, request, record: &mut record, tries: &mut tries, arrived, sends };
         let next = match &answer {
             Ok((head, _)) => attempt.answered(&mut held, head).await,
             // Boxed: rare, and large.
@@ -71,7 +70,7 @@ pub async fn forward(
         };
         match (next, answer) {
             (Next::Attempt(next), _) => admission = next,
-            (Next::Refuse(rejection), _) => return refuse(record, &request, rejection),
+            (Next::Refuse(rejection), _) => return refuse(record, request, rejection),
             (Next::Fail(error), _) => return answered_for(&held, respond::error(record, &error)),
             (Next::Relay, Ok((head, answer))) => {
                 drop(share);
@@ -110,8 +109,8 @@ impl Attempt<'_> {
     /// An answer began. Busy is load and no fault: where another replica has room, the request goes there (C-032). What
     /// an engine says that loads its model is not shown (C-028). Anything else is the client's, an error too: it may
     /// come of the request, which would fail, or kill, everywhere.
-    async fn answered(&mut self, held: &mut Held, response: &Response<()>) -> Next {
-        let status = response.status();
+    async fn answered(&mut self, held: &mut Held, response: &ResponseHead) -> Next {
+        let status = response.status;
         if !matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
                 held.blame(Fault::Status, &format!("it answers {status}"));
@@ -128,7 +127,7 @@ impl Attempt<'_> {
             suspect(&self.request.deployment.pool, held, not_well == NotWell::Gone);
             return self.again(held, Failure::Loading);
         }
-        held.note(Sign::Busy(headers::retry_after(response.headers())));
+        held.note(Sign::Busy(headers::retry_after(&response.fields)));
         let mut tries = self.tries.clone();
         tries.failed(held.replica(), Failure::Busy, self.sends);
         if !tries.may_go_on() {
@@ -235,7 +234,7 @@ fn suspect(pool: &Arc<Pool>, held: &Held, refused: bool) {
     held.endpoint().suspect();
 }
 
-fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Response<ResponseBody> {
+fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Response {
     record.refused(rejection.reason);
     let name = &request.deployment.name;
     let text = match rejection.reason {
@@ -267,32 +266,30 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
 }
 
 fn outgoing<'a>(
-    parts: &'a Parts,
+    head: &'a RequestHead,
     identified: &'a Identified,
     target: &'a Uri,
     endpoint: &'a Endpoint,
 ) -> Outgoing<'a> {
-    let (method, headers) = (&parts.method, &parts.headers);
-    Outgoing { method, target, host: endpoint.host(), headers, body: &identified.body }
+    let (method, fields) = (&head.method, &head.fields);
+    Outgoing { method, target, host: endpoint.host(), fields, body: &identified.body }
 }
 
 fn relay(
     core: &Core,
-    head: Response<()>,
+    head: ResponseHead,
     (mut held, answer): (Held, Answer),
     mut record: Record,
-) -> Response<ResponseBody> {
-    let (mut parts, ()) = head.into_parts();
-    headers::for_client(&mut parts.headers);
-    parts.headers.insert(REQUEST_ID, record.request_id().clone());
-    parts.version = http::Version::HTTP_11;
-    let kind = kind(&parts.headers);
+) -> Response {
+    let ResponseHead { status, mut fields } = head;
+    headers::for_client(&mut fields);
+    fields.set(Name::RequestId, record.request_id());
+    let kind = kind(&fields);
     if kind == Kind::Events {
-        respond::unbuffered(&mut parts.headers);
+        respond::unbuffered(&mut fields);
     }
-    parts.extensions.clear();
-    record.status(parts.status.as_u16());
-    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+    record.status(status.as_u16());
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         record.trouble("the replica wants to switch protocols");
         held.blame(Fault::Broken, "it wants to switch protocols");
         return answered_for(
@@ -303,35 +300,41 @@ fn relay(
     if !held.is_blamed() {
         held.endpoint().well();
     }
-    let (replica, route) = (held.endpoint().header(), HeaderValue::from_static(held.route().as_str()));
-    parts.headers.insert(REPLICA, replica);
-    parts.headers.insert(ROUTE, route);
+    name_replica(&mut fields, &held);
     let limit = core.gateway.limits.between_bytes;
-    let kind = (kind, parts.status.is_success());
+    let kind = (kind, status.is_success());
     let exchange = Exchange::new(answer, kind, held, record, core.gateway.clock, limit);
-    Response::from_parts(parts, ResponseBody::Relay(core.relays.add(exchange)))
+    Response { status, fields, body: ResponseBody::Relay(core.relays.add(exchange)) }
 }
 
 /// An answer of the gateway's own that a replica is the reason for.
-fn answered_for(held: &Held, mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    response.headers_mut().insert(REPLICA, held.endpoint().header());
-    response.headers_mut().insert(ROUTE, HeaderValue::from_static(held.route().as_str()));
+fn answered_for(held: &Held, mut response: Response) -> Response {
+    name_replica(&mut response.fields, held);
     response
+}
+
+/// Says which replica it was, and how the request came to it (H5).
+fn name_replica(fields: &mut Fields, held: &Held) {
+    fields.set(Name::Replica, held.endpoint().name());
+    fields.set(Name::Route, held.route().as_str());
 }
 
 /// Whether an answer is an event stream that can be read here.
 pub(super) fn is_event_stream<B>(response: &Response<B>) -> bool {
-    response.status() == StatusCode::OK && kind(response.headers()) == Kind::Events
+    response.status == StatusCode::OK && kind(&response.fields) == Kind::Events
 }
 
-fn kind(headers: &HeaderMap) -> Kind {
-    if respond::is_encoded(headers) {
+fn kind(fields: &Fields) -> Kind {
+    if respond::is_encoded(fields) {
         return Kind::Opaque;
     }
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    match content_type.split(';').next().map(str::trim) {
-        Some(kind) if kind.eq_ignore_ascii_case("text/event-stream") => Kind::Events,
-        Some(kind) if kind.eq_ignore_ascii_case("application/json") => Kind::Json,
-        _ => Kind::Opaque,
+    let content_type = fields.get(Name::ContentType).unwrap_or_default();
+    let kind = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if kind.eq_ignore_ascii_case(b"application/json") {
+        Kind::Json
+    } else if kind.eq_ignore_ascii_case(b"text/event-stream") {
+        Kind::Events
+    } else {
+        Kind::Opaque
     }
 }

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
-use tidegate_shared::names::header;
 use tidegate_shared::request::{Identity, Priority, RequestFacts};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::RequestBody;
 use super::urgency;
 use crate::deployment::{Deployment, Directory};
+use crate::http1::fields::{Fields, Name, text};
 use crate::openai::operation::PromptShape;
 use crate::openai::request::{self, multipart, named, splice_model};
 use crate::openai::{ApiError, BodyKind, Operation, Scan, scan};
@@ -54,11 +52,11 @@ pub enum NamedBy {
 /// What to answer instead: 400 for a body or a header that makes no sense, 404 for a model that no deployment serves.
 pub fn identify(
     operation: Operation,
-    headers: &HeaderMap,
+    fields: &Fields,
     body: Bytes,
     directory: &Directory,
 ) -> Result<Identified, ApiError> {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let content_type = fields.get(Name::ContentType).and_then(text).unwrap_or("");
     let is_form =
         content_type.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"));
     let scanned = match operation.body() {
@@ -70,9 +68,9 @@ pub fn identify(
     let Some(deployment) = directory.find(&scanned.model) else {
         return Err(ApiError::unknown_model(&scanned.model));
     };
-    let priority = urgency::priority(headers, scanned.priority)?;
-    let start_within = urgency::start_within(headers)?;
-    let (identity, named_by) = identity(operation, &deployment, headers, &scanned);
+    let priority = urgency::priority(fields, scanned.priority)?;
+    let start_within = urgency::start_within(fields)?;
+    let (identity, named_by) = identity(operation, &deployment, fields, &scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
         text_bytes: scanned.prompt.text_bytes,
@@ -81,7 +79,7 @@ pub fn identify(
         output_limit: scanned.output_limit,
         choices: choices(operation, &scanned),
         fingerprint: fingerprint(&identity, priority, &body),
-        retry: retry(headers),
+        retry: retry(fields),
         priority,
         start_within,
         identity,
@@ -98,18 +96,16 @@ pub fn identify(
 fn identity(
     operation: Operation,
     deployment: &Deployment,
-    headers: &HeaderMap,
+    fields: &Fields,
     scanned: &Scan<'_>,
 ) -> (Identity, Option<NamedBy>) {
     if operation.prompt_shape() == PromptShape::Plain {
         return (Identity::None, None);
     }
     let names = deployment.conversation_headers.iter().enumerate();
-    let header = names.filter_map(|(at, name)| Some((at, headers.get(name)?))).next();
+    let header = names.filter_map(|(at, name)| Some((at, fields.named(name.as_str())?))).next();
     match header {
-        Some((at, value)) if !value.is_empty() => {
-            (Identity::Named(named(value.as_bytes())), Some(NamedBy::Header(at)))
-        }
+        Some((at, value)) if !value.is_empty() => (Identity::Named(named(value)), Some(NamedBy::Header(at))),
         _ => (scanned.identity.clone(), scanned.named_by.map(NamedBy::Body)),
     }
 }
@@ -120,8 +116,8 @@ fn choices(operation: Operation, scanned: &Scan<'_>) -> u32 {
 }
 
 /// OpenAI's SDKs tell how often they have tried before (Q2).
-fn retry(headers: &HeaderMap) -> Option<bool> {
-    let count = headers.get(header::RETRY_COUNT)?.to_str().ok()?;
+fn retry(fields: &Fields) -> Option<bool> {
+    let count = text(fields.get(Name::RetryCount)?)?;
     Some(count.trim().parse::<u32>().ok()? > 0)
 }
 
@@ -137,19 +133,16 @@ fn fingerprint(identity: &Identity, priority: Priority, body: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     #[test]
     fn q2_a_client_that_counts_its_tries_is_believed_and_nonsense_is_no_count() {
         let told = |count: &'static str| {
-            retry(&HeaderMap::from_iter([(
-                header::RETRY_COUNT.parse().expect("a name"),
-                HeaderValue::from_static(count),
-            )]))
+            let mut fields = Fields::default();
+            fields.set(Name::RetryCount, count);
+            retry(&fields)
         };
         assert_eq!([told("0"), told("1"), told(" 2 ")], [Some(false), Some(true), Some(true)]);
-        assert_eq!([told(""), told("-1"), told("many"), retry(&HeaderMap::new())], [None; 4]);
+        assert_eq!([told(""), told("-1"), told("many"), retry(&Fields::default())], [None; 4]);
     }
 }

@@ -13,21 +13,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName};
-use http::{HeaderValue, Response};
 use http_body::{Body, Frame};
-use tidegate_shared::names::header;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
-use super::body::ResponseBody;
+use super::body::{Response, ResponseBody};
 use super::forward::is_event_stream;
 use super::headers::only;
 use super::respond;
 use super::stream::Cut;
 use crate::clock::Clock;
+use crate::http1::fields::{Fields, Name, Names, text};
 use crate::openai::{ApiError, SseScan};
 use crate::telemetry::meter;
+use crate::telemetry::request_id::RequestId;
 
 /// Seconds between two comments that a client may ask for.
 const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
@@ -35,59 +34,60 @@ const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 const COMMENT: Bytes = Bytes::from_static(b": keep-alive\n\n");
 /// Longest answer that becomes one event: errors are short, and what is not a stream was not asked for.
 const WHOLE_MAX: usize = 1 << 20;
-const NAME: HeaderName = HeaderName::from_static(header::KEEPALIVE);
+const NAME: Name = Name::Keepalive;
 
 /// How long the client wants to hear nothing at most, where it says so and the answer is to be a stream. The header ends
 /// here; and what the replica answers must not be compressed, since comments cannot be put into that.
 ///
 /// # Errors
 /// 400 for a value that is no number of seconds within the bounds, or a header that is there twice.
-pub fn asked(headers: &mut HeaderMap, stream: bool) -> Result<Option<Duration>, ApiError> {
-    if !headers.contains_key(NAME) {
+pub fn asked(fields: &mut Fields, stream: bool) -> Result<Option<Duration>, ApiError> {
+    if !fields.has(NAME) {
         return Ok(None);
     }
-    let told = only(headers, header::KEEPALIVE).and_then(|told| told.map(seconds).transpose());
-    headers.remove(NAME);
+    let told = only(fields, NAME).and_then(|told| told.map(seconds).transpose());
+    fields.remove(Names::of(&[NAME]));
     if !stream {
         return Ok(None);
     }
     let every = told?;
-    headers.remove(ACCEPT_ENCODING);
+    fields.remove(Names::of(&[Name::AcceptEncoding]));
     Ok(every)
 }
 
-fn seconds(value: &HeaderValue) -> Result<Duration, ApiError> {
-    let told = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+fn seconds(value: &[u8]) -> Result<Duration, ApiError> {
+    let told = text(value).and_then(|text| text.trim().parse().ok());
     let told = told.filter(|seconds| SECONDS.contains(seconds)).map(Duration::from_secs);
     told.ok_or_else(|| {
         let (least, most) = SECONDS.into_inner();
         let allowed = format!("a whole number of seconds from {least} to {most}");
-        ApiError::bad_header(header::KEEPALIVE, value.as_bytes(), &allowed)
+        ApiError::bad_header(NAME.as_str(), value, &allowed)
     })
 }
 
 /// The answer, if it comes before the first comment is due; else a stream of comments that it will follow.
 pub async fn keep(
-    answer: impl Future<Output = Response<ResponseBody>> + 'static,
+    answer: impl Future<Output = Response> + 'static,
     every: Duration,
     clock: Clock,
-    id: HeaderValue,
-) -> Response<ResponseBody> {
+    id: RequestId,
+) -> Response {
     // A task of its own: a client that takes no byte would else keep its request from going on, with a place in hand.
     let mut pending = Pending(tokio::task::spawn_local(answer));
     match tokio::time::timeout(every, &mut pending).await.map(|answer| answer.unwrap_or_else(respond::bug)) {
         Ok(response) if is_event_stream(&response) => {
-            let (mut parts, body) = response.into_parts();
+            let Response { status, mut fields, body } = response;
             // Comments are not counted in it.
-            parts.headers.remove(CONTENT_LENGTH);
+            fields.remove(Names::of(&[Name::ContentLength]));
             let state = State::Stream(Box::new(body), SseScan::new());
-            Response::from_parts(parts, ResponseBody::Kept(Box::new(Kept::new(state, every, clock))))
+            let body = ResponseBody::Kept(Box::new(Kept::new(state, every, clock)));
+            Response { status, fields, body }
         }
         Ok(response) => response,
         Err(_) => {
             let mut kept = Kept::new(State::Waiting(pending), every, clock);
             kept.due = true;
-            respond::events(ResponseBody::Kept(Box::new(kept)), id)
+            respond::events(ResponseBody::Kept(Box::new(kept)), &id)
         }
     }
 }
@@ -258,8 +258,8 @@ impl<B: Inner> Body for Kept<B> {
 
 /// What an answer that comes behind comments is to be.
 fn begun<B: Inner>(response: Response<B>) -> State<B> {
-    let (is_stream, compressed) = (is_event_stream(&response), respond::is_encoded(response.headers()));
-    let body = Box::new(response.into_body());
+    let (is_stream, compressed) = (is_event_stream(&response), respond::is_encoded(&response.fields));
+    let body = Box::new(response.body);
     match (is_stream, compressed) {
         (true, _) => State::Stream(body, SseScan::new()),
         (false, false) => State::Whole(body, BytesMut::new()),

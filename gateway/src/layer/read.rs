@@ -145,7 +145,7 @@ pub async fn whole<B: Source>(
     budget: &Arc<Budget>,
     clock: Clock,
 ) -> Result<(Bytes, Share), NoBody<B>> {
-    let began = clock.now();
+    let mut began = None;
     let mut share = Share { budget: Arc::clone(budget), bytes: 0 };
     let announced = body.announced();
     if announced.is_some_and(|announced| announced > limit) {
@@ -157,8 +157,8 @@ pub async fn whole<B: Source>(
         if whole.len() == whole.capacity() {
             whole.reserve(whole.len().max(STEP));
         }
-        let whole_by = began + SILENCE + Duration::from_secs(share.bytes / SLOWEST);
-        let read = match more(&mut body, &mut whole, clock, whole_by).await {
+        let may_take = SILENCE + Duration::from_secs(share.bytes / SLOWEST);
+        let read = match more(&mut body, &mut whole, clock, &mut began, may_take).await {
             Ok(Ok(0)) => break,
             Ok(Ok(read)) => read as u64,
             Ok(Err(error)) => return Err(NoBody::Gone(error)),
@@ -200,7 +200,8 @@ fn keep(place: BytesMut) {
     });
 }
 
-/// More of a body, which must all be there at `whole_by`. What is there already costs no timer.
+/// More of a body, which `may_take` so long since the first wait for it, which `began` is. What is there already costs
+/// no look at the clock and no timer.
 ///
 /// # Errors
 /// What is too slow about it.
@@ -208,7 +209,8 @@ async fn more<B: Source>(
     body: &mut B,
     into: &mut BytesMut,
     clock: Clock,
-    whole_by: Instant,
+    began: &mut Option<Instant>,
+    may_take: Duration,
 ) -> Result<Result<usize, B::Error>, String> {
     let at_once = poll_fn(|cx| match body.poll_more(cx, into) {
         Poll::Ready(more) => Poll::Ready(Some(more)),
@@ -217,7 +219,8 @@ async fn more<B: Source>(
     if let Some(more) = at_once.await {
         return Ok(more);
     }
-    let silent_by = clock.now() + SILENCE;
+    let now = clock.now();
+    let (silent_by, whole_by) = (now + SILENCE, *began.get_or_insert(now) + may_take);
     let later = poll_fn(|cx| body.poll_more(cx, into));
     let later = Box::pin(tokio::time::timeout_at(clock.timer(whole_by.min(silent_by)), later));
     later.await.map_err(|_| {

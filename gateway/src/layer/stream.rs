@@ -4,7 +4,6 @@
 //! ends a broken stream visibly: with an error event where the client's parser can read one, else by cutting the
 //! transfer (C-087).
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,10 +13,9 @@ use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 use tidegate_shared::request::Outcome;
 use tidegate_shared::time::Instant;
-use tokio::time::Sleep;
 
 use super::relay::slow_by;
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::openai::error::CLIENT_LEFT;
 use crate::openai::{ApiError, SseScan, usage::Tail};
 use crate::pool::{Fault, Held, Sign};
@@ -55,7 +53,7 @@ pub(super) struct Exchange {
     record: Record,
     clock: Clock,
     between: Duration,
-    silence: Option<Pin<Box<Sleep>>>,
+    silence: Alarm,
     /// Events after which the account of the answer's length is brought up to date.
     accounted: u64,
     /// The client asked for a frame and the replica has none yet.
@@ -103,14 +101,14 @@ impl Exchange {
             record,
             clock,
             between,
-            silence: None,
+            silence: Alarm::default(),
             accounted,
             asking: false,
             cut: None,
             away: Duration::ZERO,
         };
         if exchange.inner.is_end_stream() {
-            exchange.complete();
+            exchange.complete(&[]);
         }
         exchange
     }
@@ -132,8 +130,8 @@ impl Exchange {
         self.held.is_none()
     }
 
-    fn see(&mut self, data: &Bytes) {
-        let now = self.clock.now();
+    /// Looks at `data`, which came `now`.
+    fn see(&mut self, now: Instant, data: &Bytes) {
         if let Some(held) = &self.held {
             held.endpoint().note_bytes(now);
         }
@@ -147,6 +145,8 @@ impl Exchange {
                     self.accounted += GROWTH;
                 }
             }
+            // The end is looked at where it lies.
+            Watch::Json(_) if self.inner.is_end_stream() => {}
             Watch::Json(tail) => tail.push(data),
             Watch::Opaque => {}
         }
@@ -155,7 +155,7 @@ impl Exchange {
             held.proves();
         }
         if self.inner.is_end_stream() {
-            self.complete();
+            self.complete(data);
         }
     }
 
@@ -165,16 +165,17 @@ impl Exchange {
         matches!(&self.watch, Watch::Events(scan) if scan.finish().torn)
     }
 
-    /// The last byte was read: the place and the connection are free, though the client may still be reading.
-    fn complete(&mut self) {
-        let (usage, failure) = match &self.watch {
+    /// The last byte was read, with `last` before it: the place and the connection are free, though the client may still
+    /// be reading.
+    fn complete(&mut self, last: &[u8]) {
+        let (usage, failure) = match &mut self.watch {
             Watch::Events(scan) => {
                 let end = scan.finish();
                 let reported = end.failed.then_some("the replica reported an error inside its stream");
                 // Of the length that it announced, so that nothing can be cut.
                 (end.usage, reported.or(end.torn.then_some(TORN)))
             }
-            Watch::Json(tail) => (tail.usage(), None),
+            Watch::Json(tail) => (tail.usage_with(last), None),
             Watch::Opaque => (None, None),
         };
         self.record.usage(usage);
@@ -189,7 +190,7 @@ impl Exchange {
 
     fn end(&mut self, outcome: Outcome) {
         self.record.ended(outcome);
-        self.silence = None;
+        self.silence = Alarm::default();
         if let Some(held) = self.held.take() {
             held.end(&self.record.spent(matches!(self.watch, Watch::Events(_))));
         }
@@ -209,7 +210,7 @@ impl Exchange {
         let readable = matches!(&self.watch, Watch::Events(scan) if scan.at_boundary());
         if done {
             // All was said; only the end of the transfer is missing.
-            self.complete();
+            self.complete(&[]);
             return Poll::Ready(None);
         }
         self.blame(&why);
@@ -226,22 +227,10 @@ impl Exchange {
         Poll::Pending
     }
 
-    /// Whether nothing came for too long. The timer is set to the latest moment at which that can be true and looks
-    /// again then, so that a frame costs no timer operation.
+    /// Whether nothing came for too long.
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        let quiet_since = self.record.last_bytes();
-        let (clock, between) = (self.clock, self.between);
-        let timer = self
-            .silence
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(clock.timer(quiet_since + between))));
-        while timer.as_mut().poll(cx).is_ready() {
-            let limit = quiet_since + between;
-            if limit <= clock.now() {
-                return true;
-            }
-            timer.as_mut().reset(clock.timer(limit));
-        }
-        false
+        let limit = self.record.last_bytes() + self.between;
+        self.silence.is_late(cx, self.clock, limit)
     }
 }
 
@@ -257,15 +246,18 @@ impl Body for Exchange {
         if this.is_over() {
             return Poll::Ready(None);
         }
+        let mut asked = None;
         if !std::mem::take(&mut this.asking) {
-            this.away += this.clock.now().since(this.record.last_bytes());
+            let now = this.clock.now();
+            this.away += now.since(this.record.last_bytes());
+            asked = Some(now);
         }
         loop {
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers belong to one hop.
                     let Ok(data) = frame.into_data() else { continue };
-                    this.see(&data);
+                    this.see(asked.unwrap_or_else(|| this.clock.now()), &data);
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Poll::Ready(Some(Err(error))) => return this.broke(cx, chain(&error)),
@@ -273,7 +265,7 @@ impl Body for Exchange {
                     return this.broke(cx, TORN.to_owned());
                 }
                 Poll::Ready(None) => {
-                    this.complete();
+                    this.complete(&[]);
                     return Poll::Ready(None);
                 }
                 Poll::Pending if this.is_silent(cx) => {

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
-use tidegate_shared::names::header;
 use tidegate_shared::request::Priority;
 
 use super::headers::only;
+use crate::http1::fields::{Fields, Name, text};
 use crate::openai::ApiError;
 
 /// The longest time that a client may give a request to start.
@@ -21,11 +20,11 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// # Errors
 /// 400 for a header that names no priority, or that is there twice.
-pub fn priority(headers: &HeaderMap, tier: Option<Priority>) -> Result<Priority, ApiError> {
-    let Some(asked) = only(headers, header::PRIORITY)? else { return Ok(tier.unwrap_or_default()) };
-    let asked = asked.as_bytes().trim_ascii();
+pub fn priority(fields: &Fields, tier: Option<Priority>) -> Result<Priority, ApiError> {
+    let Some(asked) = only(fields, Name::Priority)? else { return Ok(tier.unwrap_or_default()) };
+    let asked = asked.trim_ascii();
     let known = Priority::ALL.into_iter().find(|known| asked.eq_ignore_ascii_case(known.as_str().as_bytes()));
-    known.ok_or_else(|| ApiError::bad_header(header::PRIORITY, asked, "one of high, normal, low"))
+    known.ok_or_else(|| ApiError::bad_header(Name::Priority.as_str(), asked, "one of high, normal, low"))
 }
 
 /// How long the client waits for the request to be sent to a replica: the shortest of what it said itself, what its
@@ -33,29 +32,30 @@ pub fn priority(headers: &HeaderMap, tier: Option<Priority>) -> Result<Priority,
 ///
 /// # Errors
 /// 400 for a bad value of Tidegate's own header, or one that is there twice.
-pub fn start_within(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
-    let own = match only(headers, header::START_WITHIN_MS)? {
+pub fn start_within(fields: &Fields) -> Result<Option<Duration>, ApiError> {
+    let own = match only(fields, Name::StartWithinMs)? {
         None => None,
         Some(value) => {
             let rule = "a whole number of milliseconds from 1 to 86400000";
-            let bad = || ApiError::bad_header(header::START_WITHIN_MS, value.as_bytes(), rule);
+            let bad = || ApiError::bad_header(Name::StartWithinMs.as_str(), value, rule);
             Some(milliseconds(value).ok_or_else(bad)?)
         }
     };
-    let envoy = headers.get(header::ENVOY_TIMEOUT_MS).and_then(milliseconds);
-    let sdk = header::SDK_TIMEOUTS.iter().filter_map(|name| headers.get(*name)).filter_map(seconds);
+    let envoy = fields.get(Name::EnvoyTimeoutMs).and_then(milliseconds);
+    let sdk = [Name::SdkReadTimeout, Name::SdkTimeout].into_iter();
+    let sdk = sdk.filter_map(|name| fields.get(name)).filter_map(seconds);
     Ok(own.into_iter().chain(envoy).chain(sdk).min())
 }
 
-fn milliseconds(value: &HeaderValue) -> Option<Duration> {
-    let text = value.to_str().ok()?.trim();
+fn milliseconds(value: &[u8]) -> Option<Duration> {
+    let text = text(value)?.trim();
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     sensible(Duration::from_millis(text.parse().ok().filter(|_| digits)?))
 }
 
 /// Seconds as Python and JavaScript write them. Node's SDK cuts off what is below a second, so its 0 says nothing.
-fn seconds(value: &HeaderValue) -> Option<Duration> {
-    let number: f64 = value.to_str().ok()?.trim().parse().ok()?;
+fn seconds(value: &[u8]) -> Option<Duration> {
+    let number: f64 = text(value)?.trim().parse().ok()?;
     sensible(Duration::try_from_secs_f64(number).ok()?)
 }
 
@@ -65,17 +65,14 @@ fn sensible(time: Duration) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderName;
+    use tidegate_shared::names::header;
 
     use super::*;
 
-    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
-        let mut map = HeaderMap::new();
-        for (name, value) in list {
-            let value = HeaderValue::from_bytes(value.as_bytes()).expect("a value");
-            map.append(HeaderName::from_static(name), value);
-        }
-        map
+    fn headers(list: &[(&'static str, &str)]) -> Fields {
+        let mut fields = Fields::default();
+        list.iter().for_each(|(name, value)| fields.add(name.as_bytes(), value.as_bytes()));
+        fields
     }
 
     #[test]
@@ -84,8 +81,8 @@ mod tests {
         assert_eq!(asked("high"), Ok(Priority::High));
         assert_eq!(asked(" Normal"), Ok(Priority::Normal));
         assert_eq!(asked("LOW"), Ok(Priority::Low));
-        assert_eq!(priority(&HeaderMap::new(), Some(Priority::Low)), Ok(Priority::Low));
-        assert_eq!(priority(&HeaderMap::new(), None), Ok(Priority::Normal));
+        assert_eq!(priority(&Fields::default(), Some(Priority::Low)), Ok(Priority::Low));
+        assert_eq!(priority(&Fields::default(), None), Ok(Priority::Normal));
         for bad in ["", "0", "urgent", "high,low", "höher"] {
             let error = asked(bad).expect_err(bad);
             assert_eq!((error.status, error.error.param), (400, Some(header::PRIORITY)));

@@ -2,10 +2,10 @@
 //!
 //! Never parses an answer as a whole and never fails: an answer without a usage that makes sense has none.
 
-use std::sync::LazyLock;
+use memchr::memrchr;
 
-use memchr::memmem;
-use serde::Deserialize;
+use super::request::BadBody;
+use super::request::json::{Cursor, Skip};
 
 /// How much of the end of an answer is kept, in bytes. The usage is one of the last fields of every engine's
 /// answers and takes some 100 to 400 bytes.
@@ -42,8 +42,12 @@ impl Usage {
 pub fn find(tail: &[u8]) -> Option<Usage> {
     let mut before = tail;
     loop {
-        let at = FINDER.rfind(before)?;
-        if let Some(usage) = tail.get(at + KEY.len()..).and_then(object) {
+        // No name inside of a usage has this letter.
+        let at = memrchr(b'g', before)?;
+        let (start, end) = (at.checked_sub(BEFORE_G)?, at - BEFORE_G + KEY.len());
+        if tail.get(start..end) == Some(KEY)
+            && let Some(usage) = tail.get(end..).and_then(usage)
+        {
             return Some(usage);
         }
         before = before.get(..at)?;
@@ -51,50 +55,97 @@ pub fn find(tail: &[u8]) -> Option<Usage> {
 }
 
 const KEY: &[u8] = br#""usage""#;
-
-/// Made once: making it costs more than most searches.
-static FINDER: LazyLock<memmem::FinderRev<'static>> = LazyLock::new(|| memmem::FinderRev::new(KEY));
+/// Bytes of it before its `g`.
+const BEFORE_G: usize = 4;
 
 /// Reads `: {…}` at the start of `rest`.
-fn object(rest: &[u8]) -> Option<Usage> {
-    let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-    if rest.first() != Some(&b'{') {
-        return None;
-    }
-    let wire = serde_json::Deserializer::from_slice(rest).into_iter::<Wire>().next()?.ok()?;
-    Some(Usage::from(wire)).filter(|usage| !usage.is_silent())
+fn usage(rest: &[u8]) -> Option<Usage> {
+    let mut cursor = Cursor::new(rest);
+    cursor.take(b':', "a value").ok()?;
+    let mut counts = Counts::default();
+    members(&mut cursor, |name, cursor| counts.member(name, cursor)).ok()?;
+    Some(Usage::from(counts)).filter(|usage| !usage.is_silent())
 }
 
-/// The three dialects: chat and completions, responses, messages.
-#[derive(Deserialize)]
-struct Wire {
+/// Reads an object by its members; `read` takes the value of each.
+fn members<'a>(
+    cursor: &mut Cursor<'a>,
+    mut read: impl FnMut(&[u8], &mut Cursor<'a>) -> Result<(), BadBody>,
+) -> Result<(), BadBody> {
+    let mut more = cursor.first_of(b'{', b'}')?;
+    while more {
+        let name = cursor.string("a key in quotes")?;
+        cursor.take(b':', "`:` after a key")?;
+        read(&name.name(), cursor)?;
+        more = cursor.another(b'}', "`,` or `}` after a member")?;
+    }
+    Ok(())
+}
+
+/// What the three dialects call it: chat and completions, responses, messages.
+#[derive(Default)]
+struct Counts {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<Details>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
-    input_tokens_details: Option<Details>,
+    cached_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Details {
-    cached_tokens: Option<u64>,
+impl Counts {
+    fn member(&mut self, name: &[u8], cursor: &mut Cursor<'_>) -> Result<(), BadBody> {
+        match name {
+            b"prompt_tokens" => self.prompt_tokens = count(cursor)?,
+            b"completion_tokens" => self.completion_tokens = count(cursor)?,
+            b"input_tokens" => self.input_tokens = count(cursor)?,
+            b"output_tokens" => self.output_tokens = count(cursor)?,
+            b"cache_read_input_tokens" => self.cache_read_input_tokens = count(cursor)?,
+            b"cache_creation_input_tokens" => self.cache_creation_input_tokens = count(cursor)?,
+            b"prompt_tokens_details" | b"input_tokens_details" if cursor.peek() == Some(b'{') => {
+                members(cursor, |name, cursor| match name {
+                    b"cached_tokens" => count(cursor).map(|cached| self.cached_tokens = cached),
+                    _ => cursor.value(DETAIL, &mut Skip),
+                })?;
+            }
+            _ => cursor.value(MEMBER, &mut Skip)?,
+        }
+        Ok(())
+    }
 }
 
-impl From<Wire> for Usage {
-    fn from(wire: Wire) -> Self {
+/// How deep members of a usage lie in it, and those of its details.
+const MEMBER: usize = 1;
+const DETAIL: usize = 2;
+
+/// A whole number from 0 on, or `null`. Anything else is no usage that makes sense.
+fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, BadBody> {
+    cursor.peek();
+    let at = cursor.at();
+    cursor.value(MEMBER, &mut Skip)?;
+    let value = cursor.since(at);
+    if value == b"null" {
+        return Ok(None);
+    }
+    let add = |sum: u64, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    value.iter().try_fold(0, add).map(Some).ok_or_else(|| cursor.wanted("a whole number"))
+}
+
+impl From<Counts> for Usage {
+    fn from(counts: Counts) -> Self {
         // The messages API counts what the cache held, and what went into it, beside `input_tokens`, not in it.
-        let beside = wire
+        let beside = counts
             .cache_read_input_tokens
             .unwrap_or(0)
-            .saturating_add(wire.cache_creation_input_tokens.unwrap_or(0));
-        let details = wire.prompt_tokens_details.or(wire.input_tokens_details);
+            .saturating_add(counts.cache_creation_input_tokens.unwrap_or(0));
         Self {
-            prompt: wire.prompt_tokens.or(wire.input_tokens.map(|input| input.saturating_add(beside))),
-            completion: wire.completion_tokens.or(wire.output_tokens),
-            cached: details.and_then(|details| details.cached_tokens).or(wire.cache_read_input_tokens),
+            prompt: counts.prompt_tokens.or(counts.input_tokens.map(|input| input.saturating_add(beside))),
+            completion: counts.completion_tokens.or(counts.output_tokens),
+            cached: counts.cached_tokens.or(counts.cache_read_input_tokens),
         }
     }
 }
@@ -124,9 +175,18 @@ impl Tail {
         self.kept.last_chunk::<TAIL_BYTES>().map_or(&self.kept, |end| end)
     }
 
-    /// The usage of a JSON answer, once all of it was pushed.
+    /// The usage of what was pushed.
     pub fn usage(&self) -> Option<Usage> {
         find(self.as_slice())
+    }
+
+    /// The usage of a JSON answer that ends with `last`, which was not pushed.
+    pub fn usage_with(&mut self, last: &[u8]) -> Option<Usage> {
+        if self.kept.is_empty() {
+            return find(last.last_chunk::<TAIL_BYTES>().map_or(last, |end| end));
+        }
+        self.push(last);
+        self.usage()
     }
 }
 
@@ -147,6 +207,8 @@ mod tests {
         let messages =
             br#"{"usage":{"cache_read_input_tokens":30,"cache_creation_input_tokens":5,"input_tokens":10,"output_tokens":2}}"#;
         assert_eq!(find(messages), Some(usage(45, 2, 30)));
+        let spaced = br#"{"usage" : { "prompt_tokens" : 5 , "prompt_tokens_details" : null, "x": [{"g": 1}], "completion_tokens":null } }"#;
+        assert_eq!(find(spaced), Some(Usage { prompt: Some(5), ..Usage::default() }));
         let embeddings = br#"{"usage":{"prompt_tokens":8,"total_tokens":8}}"#;
         assert_eq!(find(embeddings), Some(Usage { prompt: Some(8), ..Usage::default() }));
     }
@@ -171,6 +233,12 @@ mod tests {
             b"\"usage\":{",
             b"\"usage\":{\"prompt_tokens\":-1}",
             b"\"usage\":{\"prompt_tokens\":\"1\"}",
+            b"\"usage\":{\"prompt_tokens\":1.5}",
+            b"\"usage\":{\"prompt_tokens\":18446744073709551616}",
+            b"\"usage\":{\"prompt_tokens\":true}",
+            b"\"usage\":{\"prompt_tokens\":1,}",
+            b"\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":[]}}",
+            b"gggg\"usag\":{}g",
             b"\"usage\":[]",
             b"\"usage\":{\"prompt_tokens\":1",
             b"\xff\"usage\":\xff",

@@ -6,6 +6,7 @@
 
 mod fleet;
 mod held;
+mod holding;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -24,8 +25,9 @@ use tokio::sync::{Notify, oneshot};
 
 pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
+pub use holding::{Holding, Needed};
 pub use tidegate_gateway_core::dispatch::{
-    Cause, Change, Fault, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
+    Cause, Change, Fault, NoHold, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
 };
 
 use crate::clock::Clock;
@@ -120,6 +122,11 @@ impl Pool {
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
     }
 
+    /// Another concurrency limit, and whether a replica can be started (see [`Dispatcher::resize`]).
+    pub fn resize(self: &Arc<Self>, concurrency: u32, startable: bool) {
+        self.locked(|state, now| state.dispatcher.resize(now, concurrency, startable));
+    }
+
     /// The deployment's name.
     pub fn name(&self) -> &DeploymentName {
         &self.name
@@ -156,6 +163,11 @@ impl Pool {
     pub fn trouble(&self, id: ReplicaId) -> Option<String> {
         let endpoint = self.state.lock().endpoints.get(&id).cloned();
         endpoint.and_then(|endpoint| endpoint.trouble()).map(|why| why.to_string())
+    }
+
+    /// The base URL of a replica, for operators only; `None` while it has none.
+    pub fn url(&self, id: ReplicaId) -> Option<String> {
+        self.state.lock().endpoints.get(&id).map(|endpoint| endpoint.url().to_owned())
     }
 
     /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.

@@ -1,8 +1,6 @@
 //! One request, from its head to its response: which path it is, and the steps for it.
 
-use std::cell::Cell;
 use std::convert::Infallible;
-use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -11,28 +9,24 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONNECTION, HOST};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{Method, Request, Version};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
-use tidegate_shared::names::header;
 
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
-use crate::http1::head::{BadHead, HEAD_MAX};
-use crate::http1::write;
-use crate::layer::body::ResponseBody;
+use crate::http1::fields::{Fields, Name};
+use crate::http1::head::{BadHead, HEAD_MAX, RequestHead};
+use crate::layer::body::{Response, ResponseBody};
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
 use crate::openai::{ApiError, Operation};
 use crate::telemetry::meter;
 use crate::telemetry::record::Record;
 
-type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>>>>;
-
-/// Longest request id that is taken from a client.
-const ID_MAX: usize = 128;
+type Http2Response = http::Response<ResponseBody>;
+type Answer = Pin<Box<dyn Future<Output = Result<Http2Response, Infallible>>>>;
 
 /// Serves the requests of one HTTP/2 connection.
 #[derive(Clone, Debug)]
@@ -48,7 +42,7 @@ impl Handle {
 }
 
 impl tower::Service<Request<Incoming>> for Handle {
-    type Response = Response<ResponseBody>;
+    type Response = Http2Response;
     type Error = Infallible;
     type Future = Answer;
 
@@ -58,8 +52,13 @@ impl tower::Service<Request<Incoming>> for Handle {
 
     fn call(&mut self, request: Request<Incoming>) -> Answer {
         let Self { core, client } = self.clone();
-        let request = request.map(ClientBody::http2);
-        Box::pin(async move { Ok(handle(&core, client, request).await) })
+        let (parts, body) = request.into_parts();
+        let fields = Fields::from(&parts.headers);
+        let mut head =
+            RequestHead { method: parts.method, target: parts.uri, version: parts.version, fields };
+        Box::pin(
+            async move { Ok(handle(&core, client, &mut head, ClientBody::http2(body)).await.into_http2()) },
+        )
     }
 }
 
@@ -75,14 +74,9 @@ impl<S> CatchPanic<S> {
 
 impl<S> tower::Service<Request<Incoming>> for CatchPanic<S>
 where
-    S: tower::Service<
-            Request<Incoming>,
-            Response = Response<ResponseBody>,
-            Error = Infallible,
-            Future = Answer,
-        >,
+    S: tower::Service<Request<Incoming>, Response = Http2Response, Error = Infallible, Future = Answer>,
 {
-    type Response = Response<ResponseBody>;
+    type Response = Http2Response;
     type Error = Infallible;
     type Future = Answer;
 
@@ -95,17 +89,17 @@ where
         Box::pin(async move {
             answer.await.unwrap_or_else(|_| {
                 meter::panicked();
-                Ok(respond::bug())
+                Ok(respond::bug().into_http2())
             })
         })
     }
 }
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
-pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response<ResponseBody> {
-    let id = core.ids.of(&HeaderMap::new());
+pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response {
+    let id = core.ids.of(&Fields::default());
     let method = Method::from_bytes(b"-").unwrap_or_default();
-    let record = Record::new(&core.gateway.sink, Some(client), &method, "", &id);
+    let record = Record::new(&core.gateway.sink, Some(client), &method, "", id);
     respond::error(record, error)
 }
 
@@ -113,25 +107,26 @@ pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Respo
 pub(super) async fn handle(
     core: &Rc<Core>,
     client: IpAddr,
-    request: Request<ClientBody>,
-) -> Response<ResponseBody> {
-    let id = core.ids.of(request.headers());
-    let path = request.uri().path();
-    let mut record = Record::new(&core.gateway.sink, Some(client), request.method(), path, &id);
-    if is_crowded(&request) {
-        request.into_body().discard();
+    head: &mut RequestHead,
+    body: ClientBody,
+) -> Response {
+    let id = core.ids.of(&head.fields);
+    let path = head.target.path();
+    let mut record = Record::new(&core.gateway.sink, Some(client), &head.method, path, id);
+    if is_crowded(head) {
+        body.discard();
         return respond::error(record, &ApiError::bad_head(BadHead::TooLarge));
     }
-    if let Some(fault) = malformed(&request) {
-        request.into_body().discard();
+    if let Some(fault) = malformed(head) {
+        body.discard();
         return closing(respond::error(record, &ApiError::bad_request(fault)));
     }
     if let Some(operation) = Operation::from_path(path) {
         record.operation(operation);
-        if request.method() == Method::POST {
-            return complete(core, operation, request, record).await;
+        if head.method == Method::POST {
+            return complete(core, operation, head, body, record).await;
         }
-        let error = ApiError::method_not_allowed(request.method().as_str(), path, "POST");
+        let error = ApiError::method_not_allowed(head.method.as_str(), path, "POST");
         return respond::method_not_allowed(record, &error, "POST");
     }
     let found = match path {
@@ -150,10 +145,10 @@ pub(super) async fn handle(
         },
     };
     let Some((status, body)) = found else {
-        return respond::error(record, &ApiError::unknown_path(request.method().as_str(), path));
+        return respond::error(record, &ApiError::unknown_path(head.method.as_str(), path));
     };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let error = ApiError::method_not_allowed(request.method().as_str(), path, "GET, HEAD");
+    if !matches!(head.method, Method::GET | Method::HEAD) {
+        let error = ApiError::method_not_allowed(head.method.as_str(), path, "GET, HEAD");
         return respond::method_not_allowed(record, &error, "GET, HEAD");
     }
     if !path.contains("models") {
@@ -164,18 +159,18 @@ pub(super) async fn handle(
 
 /// Whether a head of HTTP/2 is larger than one of HTTP/1.1 may be, as HTTP/2 counts: its connection allows more, so that
 /// the client gets to see why.
-fn is_crowded(request: &Request<ClientBody>) -> bool {
-    let size = || request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
-    request.version() == Version::HTTP_2 && size().sum::<usize>() > HEAD_MAX
+fn is_crowded(head: &RequestHead) -> bool {
+    let size = || head.fields.iter().map(|(name, value)| name.len() + value.len() + 32);
+    head.version == Version::HTTP_2 && size().sum::<usize>() > HEAD_MAX
 }
 
 /// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host from it (RFC 9112,
 /// 3.2).
-fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
-    if request.version() != Version::HTTP_11 {
+fn malformed(head: &RequestHead) -> Option<&'static str> {
+    if head.version != Version::HTTP_11 {
         return None;
     }
-    let mut hosts = request.headers().get_all(HOST).iter();
+    let mut hosts = head.fields.all(Name::Host);
     if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
@@ -183,9 +178,20 @@ fn malformed(request: &Request<ClientBody>) -> Option<&'static str> {
 }
 
 /// Whether a value names a host. An empty one does: it is what a client sends for a target without a host.
-fn is_host(value: &HeaderValue) -> bool {
-    let bytes = value.as_bytes();
-    bytes.is_empty() || !bytes.contains(&b'@') && Authority::try_from(bytes).is_ok()
+fn is_host(value: &[u8]) -> bool {
+    is_plain_host(value) || !value.contains(&b'@') && Authority::try_from(value).is_ok()
+}
+
+/// Whether it is a name or an IPv4 address, with a port or without, as nearly all are; or empty.
+fn is_plain_host(value: &[u8]) -> bool {
+    let mut parts = value.split(|byte| *byte == b':');
+    let (host, port) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    parts.next().is_none()
+        && host.iter().all(word)
+        && port.len() < 5
+        && port.iter().all(u8::is_ascii_digit)
+        && (port.is_empty() || !host.is_empty())
 }
 
 fn readiness(core: &Core) -> (u16, Bytes) {
@@ -206,10 +212,10 @@ fn model_name(path: &str) -> Option<String> {
 async fn complete(
     core: &Rc<Core>,
     operation: Operation,
-    request: Request<ClientBody>,
+    head: &mut RequestHead,
+    body: ClientBody,
     mut record: Record,
-) -> Response<ResponseBody> {
-    let (mut parts, body) = request.into_parts();
+) -> Response {
     let gateway = &core.gateway;
     let (body, share) = match read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await {
         Ok(read) => read,
@@ -233,58 +239,42 @@ async fn complete(
         }
     };
     let size = body.len();
-    match identify::identify(operation, &parts.headers, body, &gateway.directory) {
-        Ok(identified) => {
-            record.body(size, &identified.model, identified.stream);
-            record.priority(identified.facts.priority);
-            record.deployment(&identified.deployment.meter);
-            match keepalive::asked(&mut parts.headers, identified.stream) {
-                Ok(None) => forward::forward(core, parts, identified, share, record).await,
-                Ok(Some(every)) => {
-                    let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
-                    let answer =
-                        async move { forward::forward(&core, parts, identified, share, record).await };
-                    Box::pin(keepalive::keep(answer, every, clock, id)).await
-                }
-                Err(error) => respond::error(record, &error),
-            }
-        }
-        Err(error) => respond::error(record, &error),
-    }
+    let identified = match identify::identify(operation, &head.fields, body, &gateway.directory) {
+        Ok(identified) => identified,
+        Err(error) => return respond::error(record, &error),
+    };
+    record.body(size, &identified.model, identified.stream);
+    record.priority(identified.facts.priority);
+    record.deployment(&identified.deployment.meter);
+    let every = match keepalive::asked(&mut head.fields, identified.stream) {
+        Ok(every) => every,
+        Err(error) => return respond::error(record, &error),
+    };
+    let Some(every) = every else {
+        return forward::forward(core, head, &identified, share, record).await;
+    };
+    let (id, clock, core) = (record.request_id().clone(), gateway.clock, Rc::clone(core));
+    let mut head = std::mem::take(head);
+    let answer = async move { forward::forward(&core, &mut head, &identified, share, record).await };
+    Box::pin(keepalive::keep(answer, every, clock, id)).await
 }
 
-fn closing(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+fn closing(mut response: Response) -> Response {
+    response.fields.set(Name::Connection, "close");
     response
 }
 
-/// Makes ids for requests that bring none: a random prefix per core and a counter.
-#[derive(Debug)]
-pub(super) struct RequestIds {
-    prefix: u64,
-    next: Cell<u64>,
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-impl Default for RequestIds {
-    fn default() -> Self {
-        let prefix = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Self { prefix, next: Cell::new(0) }
-    }
-}
+    use super::*;
 
-impl RequestIds {
-    fn of(&self, headers: &HeaderMap) -> HeaderValue {
-        let given = headers.get(header::REQUEST_ID);
-        if let Some(given) = given.filter(|id| (1..=ID_MAX).contains(&id.len()) && id.to_str().is_ok()) {
-            return given.clone();
+    proptest! {
+        #[test]
+        fn h6_what_is_a_plain_host_is_a_host(value in "[a-z0-9.:@\\[-]{0,8}") {
+            let is_authority = value.is_empty() || Authority::try_from(value.as_bytes()).is_ok();
+            prop_assert!(!is_plain_host(value.as_bytes()) || (is_authority && !value.contains('@')), "{}", value);
         }
-        let n = self.next.get();
-        self.next.set(n.wrapping_add(1));
-        let mut id = Vec::with_capacity(37);
-        id.extend_from_slice(b"req-");
-        write::hex(&mut id, self.prefix, 16);
-        id.push(b'-');
-        write::hex(&mut id, n, 1);
-        HeaderValue::from_maybe_shared(Bytes::from(id)).unwrap_or(HeaderValue::from_static("req"))
     }
 }

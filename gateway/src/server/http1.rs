@@ -6,14 +6,12 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use futures_util::FutureExt;
-use http::header::CONNECTION;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use http_body::Body;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::futures::Notified;
@@ -22,14 +20,16 @@ use super::link::{ClientBody, Link, Next};
 use super::reply::{Reply, Sent};
 use super::{Core, handle};
 use crate::clock;
+use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
+use crate::http1::head::{Head, RequestHead};
 use crate::http1::write::{self, After, Framing};
-use crate::layer::body::ResponseBody;
+use crate::layer::body::Response;
 use crate::layer::{read, respond};
 use crate::openai::ApiError;
 use crate::telemetry::meter::{self, GaveUp};
 
-type Shared = Rc<RefCell<Link>>;
+pub(super) type Shared = Rc<RefCell<Link>>;
 
 /// What an answer must know of its request.
 #[derive(Clone, Copy, Debug)]
@@ -41,37 +41,35 @@ struct About {
 }
 
 /// Serves the requests of a connection, until it ends.
-pub(super) async fn serve(core: &Rc<Core>, link: Link, client: IpAddr) {
-    let link = Rc::new(RefCell::new(link));
+pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
     let mut closing = pin!(core.closing.told.notified());
     loop {
         let head = match next(core, &link, closing.as_mut()).await {
             Next::Request(head) => head,
             Next::Bad(bad) => {
-                refuse(core, &link, client, &ApiError::bad_head(bad)).await;
+                // Boxed: rare, and large.
+                Box::pin(refuse(core, &link, client, &ApiError::bad_head(bad))).await;
                 break;
             }
             Next::Slow => {
-                refuse(core, &link, client, &slow_head(core)).await;
+                Box::pin(refuse(core, &link, client, &slow_head(core))).await;
                 break;
             }
             Next::End => return,
         };
-        let request = head.message;
-        let about = About {
-            version: request.version(),
-            is_head: *request.method() == Method::HEAD,
-            keeps: head.keeps,
-        };
-        let request = request.map(|()| ClientBody::http1(&link));
-        let Some(response) = answer(core, &link, client, request).await else { return };
+        let Head { message: mut request, keeps, .. } = head;
+        let about = About { version: request.version, is_head: request.method == Method::HEAD, keeps };
+        let response = answer(core, &link, client, &mut request).await;
+        // An answer may take long.
+        drop(request);
+        let Some(response) = response else { return };
         if !send(core, &link, about, response).await {
             break;
         }
     }
     // Nobody reads a body any more.
     if let Some(link) = Rc::into_inner(link) {
-        linger(link.into_inner()).await;
+        Box::pin(linger(link.into_inner())).await;
     }
 }
 
@@ -125,25 +123,24 @@ async fn answer(
     core: &Rc<Core>,
     link: &Shared,
     client: IpAddr,
-    request: Request<ClientBody>,
-) -> Option<Response<ResponseBody>> {
-    let handler = Box::pin(handle::handle(core, client, request));
-    let mut handler = pin!(AssertUnwindSafe(handler).catch_unwind());
-    let answered = poll_fn(|cx| match handler.as_mut().poll(cx) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer)),
-        Poll::Pending => link.borrow_mut().poll_left(cx).map(|()| None),
+    request: &mut RequestHead,
+) -> Option<Response> {
+    let mut handler = pin!(handle::handle(core, client, request, ClientBody::http1(link)));
+    let answered = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+        Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
+        Ok(Poll::Pending) => link.borrow_mut().poll_left(cx).map(|()| None),
+        Err(_) => {
+            meter::panicked();
+            Poll::Ready(Some(respond::bug()))
+        }
     });
-    let answer = answered.await?;
-    Some(answer.unwrap_or_else(|_| {
-        meter::panicked();
-        respond::bug()
-    }))
+    answered.await
 }
 
 /// Sends an answer; whether the connection goes on.
-async fn send(core: &Core, link: &Shared, about: About, response: Response<ResponseBody>) -> bool {
-    let (parts, body) = response.into_parts();
-    let bodyless = matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+async fn send(core: &Core, link: &Shared, about: About, response: Response) -> bool {
+    let Response { status, fields, body } = response;
+    let bodyless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let framing = match body.size_hint().exact() {
         _ if bodyless => Framing::None,
         Some(length) => Framing::Length(length),
@@ -152,7 +149,7 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response<Respo
     };
     let goes_on = about.keeps
         && framing != Framing::Close
-        && !parts.headers.contains_key(CONNECTION)
+        && !fields.has(Name::Connection)
         && !core.closing.begun.get()
         && link.borrow_mut().is_read();
     let after = match (goes_on, about.version) {
@@ -163,12 +160,12 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response<Respo
     let owed = link.borrow_mut().owed();
     let head = |into: &mut Vec<u8>| {
         into.extend_from_slice(owed);
-        let line = (about.version, parts.status);
-        write::response(into, line, &parts.headers, framing, after, clock::wall());
+        let line = (about.version, status);
+        write::response(into, line, &fields, framing, after, clock::wall());
     };
     let body = (!bodyless && !about.is_head).then_some(body);
     let mut reply = Reply::new(head, framing, body);
-    drop(parts);
+    drop(fields);
     let (clock, stall) = (core.gateway.clock, core.gateway.stall);
     let sent = poll_fn(|cx| {
         let mut link = link.borrow_mut();

@@ -4,26 +4,23 @@
 //! request.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use http::Request;
 use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::time::Instant;
 use tokio::io::AsyncWrite;
-use tokio::time::Sleep;
 
 use super::client::ClientStream;
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
 use crate::http1::fill::{poll_fill, poll_read_into, settle};
-use crate::http1::head::{self, BadHead, Head};
+use crate::http1::head::{self, BadHead, Head, RequestHead};
 use crate::layer::read::{self, Source};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -42,14 +39,13 @@ pub(super) struct Link {
     go_on: GoOn,
     /// The client was too slow: nothing is waited for any more.
     given_up: bool,
-    /// Wakes in time for the limit on silence, or earlier.
-    alarm: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// For the limit on silence.
+    alarm: Alarm,
 }
 
 /// What reading for a request came to.
-#[expect(clippy::large_enum_variant, reason = "taken apart where it is made, once for each request")]
 pub(super) enum Next {
-    Request(Head<Request<()>>),
+    Request(Head<RequestHead>),
     Bad(BadHead),
     /// It has begun and did not come to an end in time.
     Slow,
@@ -59,8 +55,8 @@ pub(super) enum Next {
 
 impl Link {
     pub(super) fn new(stream: ClientStream, ahead: BytesMut) -> Self {
-        let (body, go_on) = (Left::NONE, GoOn::default());
-        Self { stream, ahead, seen: 0, body, go_on, given_up: false, alarm: None }
+        let (body, go_on, alarm) = (Left::NONE, GoOn::default(), Alarm::default());
+        Self { stream, ahead, seen: 0, body, go_on, given_up: false, alarm }
     }
 
     /// Whether nothing of a next request has come. The empty lines that some clients send after a body are dropped.
@@ -94,21 +90,7 @@ impl Link {
 
     /// Whether the moment `by` has passed; else the task is woken when it has.
     pub(super) fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
-        let (rings, alarm) =
-            self.alarm.get_or_insert_with(|| (by, Box::pin(tokio::time::sleep_until(clock.timer(by)))));
-        // It may be left from a limit that was further away.
-        if *rings > by {
-            alarm.as_mut().reset(clock.timer(by));
-            *rings = by;
-        }
-        while alarm.as_mut().poll(cx).is_ready() {
-            if by <= clock.now() {
-                return true;
-            }
-            alarm.as_mut().reset(clock.timer(by));
-            *rings = by;
-        }
-        false
+        self.alarm.is_late(cx, clock, by)
     }
 
     /// The client was too slow. Nothing is sent to it any more, nor taken from it.

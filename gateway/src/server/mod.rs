@@ -8,7 +8,7 @@ pub mod link;
 mod listen;
 mod reply;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,6 +40,7 @@ use crate::layer::read::Budget;
 use crate::layer::relay::Relays;
 use crate::telemetry::meter::{self, GaveUp};
 use crate::telemetry::record::Sink;
+use crate::telemetry::request_id::RequestIds;
 use crate::upstream::Upstream;
 
 /// What a client of HTTP/2 sends first.
@@ -100,7 +101,7 @@ pub struct Core {
     pub upstream: Rc<Upstream>,
     /// The answers on their way.
     pub relays: Rc<Relays>,
-    ids: handle::RequestIds,
+    ids: RequestIds,
     closing: Closing,
     /// When it was last logged that clients wait for room.
     full: Cell<Option<Instant>>,
@@ -174,7 +175,7 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let relays = Relays::new(gateway.clock, gateway.stall);
     tokio::task::spawn_local(Rc::clone(&relays).sweep());
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
-    let (ids, full) = (handle::RequestIds::default(), Cell::new(None));
+    let (ids, full) = (RequestIds::default(), Cell::new(None));
     let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
     let connections = accept(&core, listener).await;
     core.closing.begin();
@@ -195,11 +196,8 @@ async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
         };
         match accepted {
             Ok((stream, client, room)) => {
-                let connection = connection(Rc::clone(core), stream, client, connections.watcher());
-                tokio::task::spawn_local(async move {
-                    connection.await;
-                    drop(room);
-                });
+                let connection = connection(Rc::clone(core), stream, client, room, connections.watcher());
+                tokio::task::spawn_local(connection);
             }
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
@@ -226,13 +224,20 @@ async fn next(
     Ok((stream, client, room))
 }
 
-async fn connection(core: Rc<Core>, stream: TcpStream, client: SocketAddr, watcher: Watcher) {
+/// One connection, from its first byte to its end. Holds its `_room` until then.
+async fn connection(
+    core: Rc<Core>,
+    stream: TcpStream,
+    client: SocketAddr,
+    _room: OwnedSemaphorePermit,
+    watcher: Watcher,
+) {
     if listen::tune(&stream).is_err() {
         return;
     }
     let stream = client::ClientStream::new(stream);
     match opening(&core.closing, stream, core.gateway.limits.header_read).await {
-        Opening::Http1(link) => http1::serve(&core, link, client.ip()).await,
+        Opening::Http1(link) => http1::serve(&core, Rc::new(RefCell::new(link)), client.ip()).await,
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
         Opening::Slow(link) => http1::too_slow(&core, link, client.ip()).await,

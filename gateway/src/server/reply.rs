@@ -4,7 +4,6 @@
 //! Holds what the client has not taken yet, within bounds, asks for no more of the answer beyond them, and says until
 //! when the client may take what waits (H6). Makes no answer by itself.
 
-use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,6 +15,7 @@ use tidegate_shared::time::Instant;
 use tokio::io::AsyncWrite;
 
 use crate::clock::Clock;
+use crate::http1::spare;
 use crate::http1::write::{self, Framing};
 use crate::layer::body::ResponseBody;
 use crate::layer::relay::slow_by;
@@ -24,11 +24,6 @@ use crate::layer::relay::slow_by;
 const COPIED: usize = 16 << 10;
 /// With so many bytes that wait, the body is not asked for more.
 const ENOUGH: usize = 32 << 10;
-
-thread_local! {
-    /// Memory for the bytes that wait, in turns: those that wait for their client keep it.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +167,7 @@ struct Waiting {
 impl Waiting {
     fn small(&mut self) -> &mut Vec<u8> {
         if self.small.capacity() == 0 {
-            self.small = SPARE.take();
+            self.small = spare::take();
         }
         &mut self.small
     }
@@ -230,14 +225,7 @@ impl Waiting {
         }
         // One that waits for its replica holds no memory, not even by an empty piece of it.
         (self.sent, self.large) = (0, Bytes::new());
-        if self.small.capacity() > 0 {
-            self.small.clear();
-            if self.small.capacity() <= 2 * ENOUGH {
-                SPARE.set(std::mem::take(&mut self.small));
-            } else {
-                self.small = Vec::new();
-            }
-        }
+        spare::give(std::mem::take(&mut self.small));
         Pin::new(stream).poll_flush(cx)
     }
 
@@ -253,9 +241,6 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if (1..=2 * ENOUGH).contains(&self.small.capacity()) {
-            self.small.clear();
-            SPARE.set(std::mem::take(&mut self.small));
-        }
+        spare::give(std::mem::take(&mut self.small));
     }
 }

@@ -12,21 +12,21 @@ use hyper_util::rt::TokioExecutor;
 use tidegate_gateway_core::config::Limits;
 use tidegate_scaler::fleet::{Change, Fleet};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
+use tidegate_shared::names::metric;
 use tidegate_shared::replica::Capacity;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpSocket;
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::deployment::Deployment;
-use crate::http1::write::Framing;
-use crate::layer::body::ResponseBody;
-use crate::layer::relay;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::DeploymentMeter;
 use crate::upstream::dial::Dialer;
+
+mod trickle;
 
 const BODY: &str = r#"{"model":"chat","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
 
@@ -176,18 +176,13 @@ async fn h6_a_client_that_takes_nothing_of_a_complete_answer_is_given_up_counted
     let length = BODY.len();
     let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
     lazy.write_all(format!("{head}{BODY}").as_bytes()).await.expect("sent");
-    // It takes nothing and hears nothing but the end.
-    let line = async {
-        loop {
-            access.flush();
-            let log = std::fs::read_to_string(file.path()).expect("the log");
-            if let Some(line) = log.lines().find(|line| line.contains("completions")) {
-                return serde_json::from_str::<serde_json::Value>(line).expect("JSON");
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let line = tokio::time::timeout(Duration::from_secs(30), line).await.expect("it is given up");
+    // It takes nothing and hears nothing but the end, which comes after the line is written.
+    let given_up = lazy.ready(Interest::ERROR);
+    tokio::time::timeout(Duration::from_secs(30), given_up).await.expect("it is given up").expect("the end");
+    access.flush();
+    let log = std::fs::read_to_string(file.path()).expect("the log");
+    let line = log.lines().find(|line| line.contains("completions")).expect("a line");
+    let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
     assert_eq!((&line["status"], &line["outcome"]), (&499.into(), &"complete".into()), "{line}");
     assert!(line["trouble"].as_str().is_some_and(|why| why.contains("took")), "{line}");
     assert_eq!(pool.observe().in_flight, 0);
@@ -195,48 +190,10 @@ async fn h6_a_client_that_takes_nothing_of_a_complete_answer_is_given_up_counted
     let end = lazy.read_to_end(&mut rest).await.expect_err("what it had not taken is thrown away");
     assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
     let page = render.render();
-    assert!(page.contains("tidegate_clients_given_up_total{reason=\"answer\"} 1"), "{page}");
+    let counted = format!("{}{{reason=\"answer\"}} 1", metric::GAVE_UP);
+    assert!(page.contains(&counted), "{page}");
     stage.send_replace(Stage::Cutting);
     ended.await.expect("the core ends in peace");
-}
-
-/// How an answer of 256 KiB ends to a client that takes 2 KiB and then rests for `pause`, again and again.
-async fn trickled(pause: Duration) -> Option<reply::Sent> {
-    let (mut stream, mut client) = tokio::io::duplex(4 << 10);
-    let (clock, size) = (Clock::start(), 256 << 10);
-    let body = ResponseBody::from(Bytes::from(vec![b'x'; size]));
-    let mut reply = reply::Reply::new(|_| {}, Framing::Length(size as u64), Some(body));
-    let mut alarm = Box::pin(tokio::time::sleep(Duration::ZERO));
-    let sent = poll_fn(|cx| {
-        loop {
-            if let Poll::Ready(sent) = reply.poll(&mut stream, cx) {
-                return Poll::Ready(Some(sent));
-            }
-            let by = reply.until(clock, relay::STALL).expect("it waits for the client alone");
-            if by <= clock.now() {
-                assert!(reply.give_up());
-                return Poll::Ready(None);
-            }
-            alarm.as_mut().reset(clock.timer(by));
-            std::task::ready!(alarm.as_mut().poll(cx));
-        }
-    });
-    let take = async {
-        let mut some = vec![0; 2 << 10];
-        while client.read(&mut some).await.expect("bytes") > 0 {
-            tokio::time::sleep(pause).await;
-        }
-    };
-    tokio::select! {
-        sent = sent => sent,
-        () = take => unreachable!("the answer ends first"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn h6_an_answer_may_be_taken_slowly_but_must_come_to_its_end() {
-    assert_eq!(trickled(Duration::from_secs(1)).await, Some(reply::Sent::Whole), "2 KiB a second");
-    assert_eq!(trickled(Duration::from_secs(30)).await, None, "70 bytes a second");
 }
 
 #[tokio::test]

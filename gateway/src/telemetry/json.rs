@@ -35,11 +35,11 @@ impl<'a> Object<'a> {
         self.into.push(b'}');
     }
 
-    /// A field with a text.
-    pub fn text(&mut self, key: &'static str, value: &str) {
+    /// A field with a text, in UTF-8.
+    pub fn text(&mut self, key: &'static str, value: impl AsRef<[u8]>) {
         self.key(key);
         self.into.push(b'"');
-        escape(self.into, value);
+        escape(self.into, value.as_ref());
         self.into.push(b'"');
     }
 
@@ -127,9 +127,14 @@ fn digits(into: &mut Vec<u8>, number: u64) {
     }
 }
 
-fn escape(into: &mut Vec<u8>, text: &str) {
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest.iter().position(|byte| *byte < b' ' || matches!(byte, b'"' | b'\\')) {
+fn escape(into: &mut Vec<u8>, text: &[u8]) {
+    let special = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+    let mut rest = text;
+    // Nearly always there is none, which is seen by many bytes at a time where no early end is asked for.
+    if !rest.iter().fold(false, |any, byte| any | special(byte)) {
+        return into.extend_from_slice(rest);
+    }
+    while let Some(at) = rest.iter().position(special) {
         let (plain, special) = rest.split_at_checked(at).unwrap_or((rest, &[]));
         into.extend_from_slice(plain);
         match special.first() {
@@ -137,7 +142,7 @@ fn escape(into: &mut Vec<u8>, text: &str) {
             Some(b'\n') => into.extend_from_slice(b"\\n"),
             Some(byte) => {
                 into.extend_from_slice(b"\\u");
-                hex(into, (*byte).into(), 4);
+                into.extend_from_slice(hex(&mut [0; 16], (*byte).into(), 4));
             }
             None => {}
         }

@@ -5,3 +5,4 @@ pub mod json;
 pub mod log;
 pub mod meter;
 pub mod record;
+pub mod request_id;

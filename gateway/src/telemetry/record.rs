@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
+use smallvec::SmallVec;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::request::{Outcome, Priority, Route};
 use tidegate_shared::time::Instant;
@@ -13,9 +14,13 @@ use tidegate_shared::time::Instant;
 use super::access::AccessLog;
 use super::json::{Object, key};
 use super::meter::DeploymentMeter;
+use super::request_id::RequestId;
 use crate::clock::{self, Clock};
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
 use crate::pool::Spent;
+
+/// A text that is logged, in UTF-8; most are short.
+type Shown = SmallVec<[u8; 32]>;
 
 /// Longest text of a client's that is logged; the rest is cut (C-157).
 const TEXT_MAX: usize = 200;
@@ -47,10 +52,10 @@ struct Facts {
     wall: SystemTime,
     client: Option<IpAddr>,
     method: Method,
-    path: String,
-    request_id: HeaderValue,
+    path: Shown,
+    request_id: RequestId,
     operation: Option<Operation>,
-    model: String,
+    model: Shown,
     stream: bool,
     priority: Priority,
     status: Option<u16>,
@@ -66,20 +71,14 @@ struct Facts {
     last_byte: Instant,
     usage: Option<Usage>,
     outcome: Option<Outcome>,
-    trouble: Option<String>,
+    trouble: Option<Shown>,
     relaying: bool,
     quiet: bool,
 }
 
 impl Record {
     /// A request's head was read.
-    pub fn new(
-        sink: &Arc<Sink>,
-        client: Option<IpAddr>,
-        method: &Method,
-        path: &str,
-        id: &HeaderValue,
-    ) -> Self {
+    pub fn new(sink: &Arc<Sink>, client: Option<IpAddr>, method: &Method, path: &str, id: RequestId) -> Self {
         let arrived = sink.clock.now();
         Self(Box::new(Facts {
             meter: Arc::clone(&sink.nowhere),
@@ -89,9 +88,9 @@ impl Record {
             client,
             method: method.clone(),
             path: cut(path),
-            request_id: id.clone(),
+            request_id: id,
             operation: None,
-            model: String::new(),
+            model: Shown::new(),
             stream: false,
             priority: Priority::default(),
             status: None,
@@ -114,7 +113,7 @@ impl Record {
     }
 
     /// Its id, for the response.
-    pub fn request_id(&self) -> &HeaderValue {
+    pub fn request_id(&self) -> &RequestId {
         &self.0.request_id
     }
 
@@ -273,7 +272,7 @@ impl Record {
     fn write_line(&self, into: &mut Vec<u8>, status: u16, took: Duration) {
         let mut line = Object::begin(into);
         line.moment(key!("time"), self.0.wall);
-        line.text(key!("request_id"), text(&self.0.request_id));
+        line.text(key!("request_id"), &self.0.request_id);
         if let Some(client) = self.0.client {
             line.address(key!("client"), client);
         }
@@ -288,7 +287,7 @@ impl Record {
         }
         line.number(key!("status"), status.into());
         if let Some(replica) = &self.0.replica {
-            line.text(key!("replica"), text(replica));
+            line.text(key!("replica"), replica);
         }
         if let Some(route) = self.0.route {
             line.word(key!("route"), route.as_str());
@@ -331,10 +330,6 @@ impl Record {
     }
 }
 
-fn text(value: &HeaderValue) -> &str {
-    value.to_str().unwrap_or("")
-}
-
 /// At most [`TEXT_MAX`] bytes of `text`, cut between characters.
 fn shown(text: &str) -> &str {
     let mut end = text.len().min(TEXT_MAX);
@@ -345,8 +340,8 @@ fn shown(text: &str) -> &str {
 }
 
 /// [`shown`], to keep.
-fn cut(text: &str) -> String {
-    shown(text).to_owned()
+fn cut(text: &str) -> Shown {
+    SmallVec::from_slice(shown(text).as_bytes())
 }
 
 #[cfg(test)]
@@ -359,8 +354,7 @@ mod tests {
         let access = AccessLog::file(file.path()).expect("a log");
         let nowhere = DeploymentMeter::new("");
         let sink = Arc::new(Sink { clock: Clock::start(), access: Arc::clone(&access), nowhere });
-        let id = HeaderValue::from_static("req-1");
-        let record = Record::new(&sink, None, &Method::POST, "/v1/chat/completions", &id);
+        let record = Record::new(&sink, None, &Method::POST, "/v1/chat/completions", "req-1".into());
         // A story may end in a panic.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(record)));
         access.flush();

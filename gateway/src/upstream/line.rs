@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::Response;
 use http_body::SizeHint;
 use smallvec::SmallVec;
 use thiserror::Error;
@@ -18,10 +17,12 @@ use tokio::io::AsyncWrite;
 
 use super::Outgoing;
 use super::wire::Wire;
+use crate::clock::{Alarm, Clock};
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
 use crate::http1::fill::{is_quiet, poll_fill};
-use crate::http1::head::{self, BadHead};
+use crate::http1::head::{self, BadHead, ResponseHead};
+use crate::http1::spare;
 use crate::http1::write;
 
 /// A body up to this size is copied behind its head, so that both leave in one write.
@@ -35,6 +36,9 @@ pub enum Broken {
     /// The connection failed.
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
+    /// Nothing came in time.
+    #[error("no answer came in time")]
+    Late,
     /// It ended.
     #[error("the connection was closed before the end of the answer")]
     Ended,
@@ -51,13 +55,19 @@ pub enum Broken {
 pub(super) struct Line {
     wire: Wire,
     opened: Instant,
+    /// For the limit on the time to the first byte of an answer.
+    alarm: Alarm,
 }
 
 /// A request on its way out.
 #[derive(Debug)]
 struct Sending {
-    /// The head, then the body.
-    pieces: SmallVec<[Bytes; PIECES]>,
+    /// The head, and a small body behind it.
+    head: Vec<u8>,
+    /// Bytes of it that were sent.
+    sent: usize,
+    /// The pieces of a large body.
+    rest: Vec<Bytes>,
 }
 
 /// The answer on a line; whatever is left of the request goes out while it is read.
@@ -73,7 +83,7 @@ pub(super) struct LineAnswer {
 
 impl Line {
     pub(super) fn new(wire: Wire, opened: Instant) -> Self {
-        Self { wire, opened }
+        Self { wire, opened, alarm: Alarm::default() }
     }
 
     /// When it was opened.
@@ -86,14 +96,16 @@ impl Line {
         is_quiet(&mut self.wire)
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the answer until `by`.
     ///
     /// # Errors
     /// What went wrong, and whether a byte of an answer had come.
     pub(super) async fn exchange(
         self,
         request: &Outgoing<'_>,
-    ) -> Result<(Response<()>, LineAnswer), (Broken, bool)> {
+        clock: Clock,
+        by: Instant,
+    ) -> Result<(ResponseHead, LineAnswer), (Broken, bool)> {
         let mut sending = Some(Sending::new(request));
         let mut line = self;
         let mut ahead = BytesMut::new();
@@ -116,7 +128,9 @@ impl Line {
                     Poll::Ready(Ok(_)) => return Poll::Ready(Err(Broken::Ended)),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                     Poll::Pending => {
-                        return unsent.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error.into())));
+                        let late = line.alarm.is_late(cx, clock, by).then_some(Broken::Late);
+                        let ended = unsent.take().map(Broken::from).or(late);
+                        return ended.map_or(Poll::Pending, |broken| Poll::Ready(Err(broken)));
                     }
                 }
                 match head::response(&mut ahead, seen) {
@@ -193,28 +207,29 @@ impl Sending {
     fn new(request: &Outgoing<'_>) -> Self {
         let body = request.body;
         let length = body.length();
-        let copied = if length <= COPIED { usize::try_from(length).unwrap_or(0) } else { 0 };
-        let mut head = Vec::with_capacity(1024 + copied);
-        let Outgoing { method, target, host, headers, .. } = request;
-        write::request(&mut head, method, target, host, headers, length);
-        let mut pieces = SmallVec::new();
+        let mut head = spare::take();
+        let Outgoing { method, target, host, fields, .. } = request;
+        write::request(&mut head, method, target, host, fields, length);
+        let mut rest = Vec::new();
         if length <= COPIED {
             body.pieces().for_each(|piece| head.extend_from_slice(piece));
-            pieces.push(head.into());
         } else {
-            pieces.push(head.into());
-            pieces.extend(body.pieces().filter(|piece| !piece.is_empty()).cloned());
+            rest.extend(body.pieces().filter(|piece| !piece.is_empty()).cloned());
         }
-        Self { pieces }
+        Self { head, sent: 0, rest }
     }
 
     fn poll(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.pieces.is_empty() {
-            let written = if let [only] = self.pieces.as_slice() {
-                ready!(Pin::new(&mut *wire).poll_write(cx, only))?
+        loop {
+            let head = self.head.get(self.sent..).unwrap_or_default();
+            let written = if self.rest.is_empty() {
+                if head.is_empty() {
+                    break;
+                }
+                ready!(Pin::new(&mut *wire).poll_write(cx, head))?
             } else {
-                let slices: SmallVec<[IoSlice<'_>; PIECES]> =
-                    self.pieces.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
+                let pieces = std::iter::once(head).chain(self.rest.iter().map(|piece| &**piece));
+                let slices: SmallVec<[IoSlice<'_>; PIECES]> = pieces.take(PIECES).map(IoSlice::new).collect();
                 ready!(Pin::new(&mut *wire).poll_write_vectored(cx, &slices))?
             };
             if written == 0 {
@@ -226,13 +241,21 @@ impl Sending {
     }
 
     fn advance(&mut self, written: usize) {
-        let mut left = written;
-        while let Some(first) = self.pieces.first_mut() {
+        let of_head = written.min(self.head.len() - self.sent);
+        self.sent += of_head;
+        let mut left = written - of_head;
+        while let Some(first) = self.rest.first_mut() {
             if left < first.len() {
                 return first.advance(left);
             }
             left -= first.len();
-            self.pieces.remove(0);
+            self.rest.remove(0);
         }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        spare::give(std::mem::take(&mut self.head));
     }
 }

@@ -16,12 +16,12 @@ pub mod tls;
 pub mod wire;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{HeaderValue, Method, Request, Uri};
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -31,7 +31,8 @@ pub(crate) use lane::protocol_error;
 
 use crate::clock::Clock;
 use crate::endpoint::Endpoint;
-use crate::http1::head::BadHead;
+use crate::http1::fields::Fields;
+use crate::http1::head::{BadHead, ResponseHead};
 use crate::layer::body::RequestBody;
 use dial::{Fault, NoConnection};
 use lane::{Lane, Lease};
@@ -48,8 +49,8 @@ pub struct Outgoing<'a> {
     pub target: &'a Uri,
     /// The host that the replica expects.
     pub host: &'a HeaderValue,
-    /// Its headers; those that name the host and the length are added.
-    pub headers: &'a HeaderMap,
+    /// Its fields; those that name the host and the length are added.
+    pub fields: &'a Fields,
     /// Its body.
     pub body: &'a RequestBody,
 }
@@ -60,7 +61,7 @@ impl Outgoing<'_> {
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.target.clone();
-        *request.headers_mut() = self.headers.clone();
+        *request.headers_mut() = self.fields.to_map();
         request
     }
 }
@@ -131,13 +132,13 @@ type Opening = watch::Receiver<Option<Result<(), UpstreamError>>>;
 pub struct Upstream {
     clock: Clock,
     /// By the address of the endpoint, which the room keeps from being reused.
-    rooms: RefCell<HashMap<usize, Room>>,
+    rooms: RefCell<BTreeMap<usize, Room>>,
 }
 
 impl Upstream {
     /// No connections yet.
     pub fn new(clock: Clock) -> Rc<Self> {
-        Rc::new(Self { clock, rooms: RefCell::new(HashMap::new()) })
+        Rc::new(Self { clock, rooms: RefCell::default() })
     }
 
     /// Sends a request and waits for the head of its response, at most `first_byte`. It is sent a second time when an idle
@@ -153,7 +154,7 @@ impl Upstream {
         had_it: bool,
         request: Outgoing<'_>,
         sends: &mut usize,
-    ) -> Result<(Response<()>, Answer), UpstreamError> {
+    ) -> Result<(ResponseHead, Answer), UpstreamError> {
         let mut second = had_it;
         loop {
             let Found { link, reused } = match self.at_hand(endpoint, second) {
@@ -162,9 +163,7 @@ impl Upstream {
                 None => Box::pin(self.link(endpoint, second)).await?,
             };
             *sends += 1;
-            let exchange = self.exchange(link, endpoint, reused, &request);
-            let silent = |_| Err(Failure { error: UpstreamError::Silent(first_byte), again: false });
-            match tokio::time::timeout(first_byte, exchange).await.unwrap_or_else(silent) {
+            match self.exchange(link, endpoint, reused, first_byte, &request).await {
                 Ok(answer) => return Ok(answer),
                 Err(Failure { again: true, .. }) if !second => second = true,
                 Err(Failure { error, .. }) => return Err(error),
@@ -177,21 +176,30 @@ impl Upstream {
         link: Link,
         endpoint: &Arc<Endpoint>,
         reused: bool,
+        first_byte: Duration,
         request: &Outgoing<'_>,
-    ) -> Result<(Response<()>, Answer), Failure> {
+    ) -> Result<(ResponseHead, Answer), Failure> {
+        let silent = || Failure { error: UpstreamError::Silent(first_byte), again: false };
         match link {
-            Link::Http1(line) => match line.exchange(request).await {
-                Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
-                Err((Broken::Head(bad), _)) => Err(Failure { error: UpstreamError::Head(bad), again: false }),
-                Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
-            },
+            Link::Http1(line) => {
+                match line.exchange(request, self.clock, self.clock.now() + first_byte).await {
+                    Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
+                    Err((Broken::Late, _)) => Err(silent()),
+                    Err((Broken::Head(bad), _)) => {
+                        Err(Failure { error: UpstreamError::Head(bad), again: false })
+                    }
+                    Err((error, begun)) => Err(broken(chain(&error), begun, reused && !begun)),
+                }
+            }
             Link::Http2(lease) => {
-                let answer = Box::pin(lease.exchange(endpoint.site(), request.owned())).await;
+                let answer = Box::pin(lease.exchange(endpoint.site(), request.owned()));
+                let answer = tokio::time::timeout(first_byte, answer).await.map_err(|_| silent())?;
                 let answer = answer.map_err(|unanswered| {
                     broken(chain(&unanswered.error), unanswered.begun, unanswered.again)
                 })?;
                 let (head, body) = answer.into_parts();
-                Ok((Response::from_parts(head, ()), Answer::http2(body, lease)))
+                let head = ResponseHead { status: head.status, fields: Fields::from(&head.headers) };
+                Ok((head, Answer::http2(body, lease)))
             }
         }
     }

@@ -9,3 +9,4 @@ pub mod offer;
 pub mod planner;
 pub mod reconcile;
 pub mod rule;
+pub mod tune;

@@ -108,6 +108,11 @@ impl Planner {
         self.sizing = sizing;
     }
 
+    /// Replica `id` is taken out by an operator: that it is not there any more does not mean that it died.
+    pub fn let_go(&mut self, id: ReplicaId) {
+        self.ready.remove(&id);
+    }
+
     /// A start has failed: the next one waits, longer each time (C1).
     pub fn start_failed(&mut self, now: Instant) {
         self.pause.failed(now);

@@ -98,7 +98,8 @@ pub fn leaving(order: Leaving, replicas: &[ReplicaFacts]) -> Vec<&ReplicaFacts> 
             Leaving::LeastBusy => (busy, warm, dear, 0),
             Leaving::LeastWarm => (warm, 0, dear, busy),
         };
-        (first, Reverse(replica.id))
+        // One that is measured is needed for that.
+        (replica.hold.is_some(), first, Reverse(replica.id))
     });
     on_the_way.append(&mut ready);
     on_the_way

@@ -9,6 +9,7 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
+use super::helm::Drained;
 use crate::fleet::Change;
 use crate::provider::{Instance, InstanceState};
 
@@ -47,6 +48,8 @@ struct Member {
     queued: bool,
     /// A provider call for it is running; there is never a second one.
     busy: bool,
+    /// An operator takes it out.
+    let_go: bool,
     /// Set once it has to go.
     end: Option<End>,
     /// No provider call before this moment.
@@ -70,8 +73,9 @@ struct End {
 
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
-        let (ordered_here, queued, busy, end, not_before) = (false, false, false, None, Instant::ZERO);
-        Self { capacity, price, since, stage, ordered_here, queued, busy, end, not_before }
+        let (ordered_here, queued, busy, let_go) = (false, false, false, false);
+        let (end, not_before) = (None, Instant::ZERO);
+        Self { capacity, price, since, stage, ordered_here, queued, busy, let_go, end, not_before }
     }
 
     /// The announcement of an end that it brought about itself.
@@ -164,6 +168,22 @@ impl Book {
         told.then(|| (id, Change::StartFailed { why: why.to_owned() }))
     }
 
+    /// Exactly these are taken out, of those that have not to go anyway; tells what to announce.
+    pub(super) fn let_go(&mut self, out: &BTreeMap<ReplicaId, Drained>) -> Vec<News> {
+        let living = self.members.iter_mut().filter(|(_, member)| member.end.is_none());
+        let news = living.filter_map(|(id, member)| {
+            let goes = out.contains_key(id);
+            let went = std::mem::replace(&mut member.let_go, goes);
+            (goes != went).then_some((*id, if goes { Change::Drain } else { Change::Undrain }))
+        });
+        news.collect()
+    }
+
+    /// Whether it is taken out, and has not to go yet.
+    pub(super) fn is_let_go(&self, id: ReplicaId) -> bool {
+        self.members.get(&id).is_some_and(|member| member.let_go && member.end.is_none())
+    }
+
     /// Everything has to go.
     pub(super) fn end_all(&mut self, why: &str) {
         for member in self.members.values_mut().filter(|member| member.end.is_none()) {
@@ -212,7 +232,8 @@ impl Book {
         new
     }
 
-    /// The observation as the planner needs it: exactly the replicas of this book, those that have to go as Gone.
+    /// The observation as the planner needs it: exactly the replicas of this book, those that have to go, or that an
+    /// operator takes out, as Gone.
     pub(super) fn refine(&self, mut seen: Observation) -> Observation {
         let mut observed = std::mem::take(&mut seen.replicas);
         seen.replicas = self
@@ -223,7 +244,7 @@ impl Book {
                     observed.iter().position(|facts| facts.id == id).map(|at| observed.swap_remove(at));
                 let mut facts = found.unwrap_or_else(|| member.facts(id));
                 facts.price = member.price;
-                if member.end.is_some() {
+                if member.end.is_some() || member.let_go {
                     facts.phase = Phase::Gone;
                 }
                 facts
@@ -239,7 +260,7 @@ impl Book {
 
     /// How many wait for room at their provider.
     pub(super) fn waiting(&self) -> u32 {
-        let waits = |member: &&Member| member.queued && member.end.is_none();
+        let waits = |member: &&Member| member.queued && member.end.is_none() && !member.let_go;
         u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 

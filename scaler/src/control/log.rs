@@ -60,7 +60,7 @@ impl Log {
             Change::Ordered { .. } => info!("{name} is being started"),
             Change::Up { url, .. } => info!("{name} listens at {url}; it is ready once its model is loaded"),
             Change::Drain => info!("{name} drains: no new request goes there"),
-            Change::Undrain => info!("{name} takes requests again: load came back"),
+            Change::Undrain => info!("{name} takes requests again"),
             Change::StartFailed { why } => warn!("{name} did not start: {}", indented(why)),
             Change::Gone { why } => info!("{name} is stopped: {}", indented(why)),
         }

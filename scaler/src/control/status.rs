@@ -57,7 +57,7 @@ pub struct Outlook {
 /// What a deployment costs (M2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spending {
-    /// Since the gateway started.
+    /// Since the deployment was first served, restarts included.
     pub spent: Money,
     /// For each hour, as the fleet is now.
     pub rate: Price,

@@ -10,11 +10,13 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use world::World;
 
+mod release;
 mod world;
 
 /// A running loop.
 struct Loop {
     status: ControlStatus,
+    helm: Helm,
     end: oneshot::Sender<Shutdown>,
     task: JoinHandle<Vec<ReplicaId>>,
 }
@@ -28,10 +30,10 @@ impl Loop {
     }
 
     fn spawn(control: Control) -> Self {
-        let status = control.status();
+        let (status, helm) = (control.status(), control.helm());
         let (end, ended) = oneshot::channel();
         let task = tokio::spawn(control.run(async { ended.await.unwrap_or(Shutdown::Keep) }));
-        Self { status, end, task }
+        Self { status, helm, end, task }
     }
 
     /// Lets virtual time pass.

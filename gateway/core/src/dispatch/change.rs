@@ -8,6 +8,16 @@ use super::replicas::Replica;
 use super::{Change, Dispatcher};
 
 impl Dispatcher {
+    /// Another concurrency limit, and whether a replica can be started now: an operator changed the size (Q1, Q3). Who is
+    /// over the new limit finishes.
+    pub fn resize(&mut self, now: Instant, concurrency: u32, startable: bool) {
+        self.limits.concurrency = concurrency;
+        self.startable = startable;
+        self.replicas.set_mean(now, concurrency);
+        self.pump(now);
+        self.on_deadline(now);
+    }
+
     pub(super) fn apply(&mut self, now: Instant, id: ReplicaId, change: Change) {
         match change {
             Change::Ordered(capacity) => self.insert(now, id, Phase::Provisioning, capacity),
@@ -17,12 +27,20 @@ impl Dispatcher {
                 self.replicas.update(now, id, |replica| replica.capacity = capacity);
             }
             Change::Ready => {
-                self.replicas.update(now, id, |replica| (replica.down, replica.slow) = (false, false));
+                self.replicas.update(now, id, |replica| {
+                    (replica.down, replica.slow, replica.loaded) = (false, false, true);
+                });
                 self.ready(now, id, |phase| phase != Phase::Draining);
             }
             // Its probe may have given up on it while it drained.
             Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {
                 self.enter(now, id, Phase::Failed);
+            }
+            // It was taken out before its probe found it ready.
+            Change::Undrain if self.replicas.get(id).is_some_and(|known| !known.loaded) => {
+                if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Draining) {
+                    self.enter(now, id, Phase::Starting);
+                }
             }
             Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
             Change::Draining => self.enter(now, id, Phase::Draining),
@@ -42,6 +60,13 @@ impl Dispatcher {
             }
             Change::Capacity(capacity) => {
                 self.replicas.update(now, id, |replica| replica.capacity = capacity)
+            }
+            Change::Hold(hold) => self.replicas.update(now, id, |replica| replica.hold = Some(hold)),
+            Change::Release => {
+                let turn = self.turn;
+                self.replicas.update(now, id, |replica| {
+                    (replica.hold, replica.turn) = (None, replica.turn.max(turn));
+                });
             }
             Change::StartFailed => {
                 self.replicas.remove(now, id);

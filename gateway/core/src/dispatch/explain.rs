@@ -123,7 +123,8 @@ impl Dispatcher {
                 },
                 Phase::Ready if replica.refused => Standing::Refused,
                 Phase::Ready if replica.suspect => Standing::Suspect,
-                Phase::Ready => Standing::Ejected,
+                Phase::Ready if replica.health.is_out() => Standing::Ejected,
+                Phase::Ready => Standing::Aside,
                 _ => Standing::NotReady,
             };
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::replica::{Capacity, Hold, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
@@ -39,12 +39,16 @@ pub(super) struct Replica {
     pub(super) suspect: bool,
     /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
     pub(super) refused: bool,
+    /// It was ready at least once, or would have been, had it not drained.
+    pub(super) loaded: bool,
     /// Its probe gave up on it, in whatever phase, and has not taken that back.
     pub(super) down: bool,
     /// Why it cannot serve, and since when that is known; only while it is not ready.
     pub(super) unfit: Option<(Unfit, Instant)>,
     /// It is failed, and was never more than slow.
     pub(super) slow: bool,
+    /// Whether an operator holds it (A1).
+    pub(super) hold: Option<Hold>,
     /// How its exchanges went.
     pub(super) health: Health,
     /// It joined a fleet at work (C-040).
@@ -64,32 +68,34 @@ pub(super) struct Replica {
 impl Replica {
     /// One that was ordered just now.
     pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
-        let (ledger, rank) = (Ledger::default(), None);
         Self {
             id,
             phase,
             since: now,
             ordered: now,
             capacity,
-            ledger,
+            ledger: Ledger::default(),
             suspect: false,
             refused: false,
+            loaded: false,
             down: false,
             unfit: None,
             slow: false,
+            hold: None,
             health: Health::default(),
             slow_start: None,
             turn,
             placed: 0,
             load: 0,
-            rank,
+            rank: None,
             under: false,
         }
     }
 
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
-        self.is_present() && !matches!(self.health.trust(), Trust::Out { .. })
+        let aside = self.hold == Some(Hold::Aside);
+        self.is_present() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
     }
 
     /// Whether it could take requests, had it always answered well.
@@ -151,6 +157,12 @@ impl Replicas {
         }
     }
 
+    /// Each takes its share of another mean from now on.
+    pub(super) fn set_mean(&mut self, now: Instant, mean: u32) {
+        self.mean = mean.max(1);
+        self.reorder(now);
+    }
+
     /// The replica `id`.
     pub(super) fn get(&self, id: ReplicaId) -> Option<&Replica> {
         self.position(id).ok().and_then(|at| self.list.get(at))
@@ -197,9 +209,7 @@ impl Replicas {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
         self.version += 1;
-        if let Some(rank) = &gone.rank {
-            self.ranked.remove(rank);
-        }
+        let _ = gone.rank.as_ref().is_some_and(|rank| self.ranked.remove(rank));
         self.reorder(now);
         Some(gone)
     }

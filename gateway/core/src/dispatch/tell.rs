@@ -18,12 +18,16 @@ impl Dispatcher {
             .map(|replica| {
                 let report = replica.ledger.fresh(now);
                 let told = report.and_then(|report| report.kv_used).is_some();
+                let (load, waiting) = (replica.ledger.load(now), report.and_then(|report| report.waiting));
+                // What it is measured with is nobody's demand.
+                let own = |figure| if replica.hold.is_some() { 0 } else { figure };
                 ReplicaFacts {
                     in_flight: replica.ledger.in_flight(),
                     conversations: self.conversations.at(replica.id),
-                    load: told.then(|| replica.ledger.load(now)),
+                    load: told.then(|| Tokens(own(load.0))),
                     memory: replica.ledger.capacity(),
-                    waiting: report.and_then(|report| report.waiting),
+                    waiting: waiting.map(|waiting| if replica.hold.is_some() { 0 } else { waiting }),
+                    hold: replica.hold,
                     ..ReplicaFacts::new(replica.id, replica.phase, replica.since, replica.capacity)
                 }
             })
@@ -74,6 +78,11 @@ impl Dispatcher {
     /// Which ways requests went in the last five minutes (E2).
     pub fn recent(&self, now: Instant) -> Recent {
         self.lately.recent(now)
+    }
+
+    /// Tokens of the usual prompt and of the usual answer, and of how many requests engines told them (A1).
+    pub fn usual(&self) -> Option<(Tokens, Tokens, u64)> {
+        self.estimate.usual()
     }
 
     /// From order to readiness, of the replica that became ready last; `None` before the first.

@@ -7,10 +7,12 @@ mod cold;
 mod explain;
 mod fair;
 mod growth;
+mod hold;
 mod judge;
 mod load;
 mod overload;
 mod priority;
+mod resize;
 mod unfit;
 mod walk;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::replica::{Capacity, Hold};
 use tidegate_shared::request::{RequestFacts, Route, Tokens};
 use tidegate_shared::time::Duration;
 
@@ -110,4 +110,8 @@ pub enum Change {
     Gone,
     /// Its size is another one.
     Capacity(Capacity),
+    /// An operator holds it (A1); conversations at home there detour while it is aside.
+    Hold(Hold),
+    /// And lets it go.
+    Release,
 }

@@ -26,6 +26,8 @@ pub(super) struct Facts<'a> {
     /// What all deployments together cost now.
     pub(super) burn: Price,
     pub(super) recent: &'a Recent,
+    /// How traffic differs from what the target was tuned on.
+    pub(super) drift: Option<String>,
     /// How long the last start took, from order to readiness.
     pub(super) start_took: Option<Duration>,
 }
@@ -36,6 +38,8 @@ pub(super) struct Known {
     /// It is over its load limit.
     pub(super) over: bool,
     pub(super) trust: Trust,
+    /// An operator took it out; how far that is.
+    pub(super) drained: Option<String>,
     /// Why it cannot serve, and since when.
     pub(super) unfit: Option<(Unfit, Instant)>,
     /// What is wrong with it.

@@ -8,7 +8,7 @@ use tidegate_shared::offer::Price;
 use super::facts::{Facts, Known};
 use super::{WhyAnswer, answer};
 use crate::admin::explain::name_models;
-use crate::admin::{Admin, Watched};
+use crate::admin::{Admin, Watched, drain, drift};
 use crate::openai::ApiError;
 
 /// The deployment that `path`, `/deployments/{name}/why`, is about.
@@ -33,9 +33,14 @@ pub(in crate::admin) fn why(admin: &Admin, path: &str) -> Result<Bytes, ApiError
 fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
     let (seen, details, _) = watched.pool.inspect();
     let (recent, start_took) = watched.pool.lately();
+    let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
     let replicas: Vec<Known> = details
         .iter()
-        .map(|detail| Known {
+        .zip(&seen.replicas)
+        .map(|(detail, facts)| Known {
+            drained: drained
+                .get(&facts.id)
+                .map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at)),
             over: detail.over,
             trust: detail.trust,
             unfit: detail.unfit,
@@ -50,13 +55,14 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         admin.watched.iter().map(|one| one.control.view().spending.rate.0).fold(0, u64::saturating_add);
     answer(&Facts {
         name: watched.pool.name(),
-        sizing: &watched.sizing,
+        sizing: &watched.resizer.sizing(),
         sized: watched.provider != "static",
         seen: &seen,
         replicas: &replicas,
         view: &watched.control.view(),
         burn: Price(burn),
         recent: &recent,
+        drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
         start_took,
     })
 }

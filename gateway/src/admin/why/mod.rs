@@ -71,6 +71,8 @@ pub enum Line {
     StartsFail,
     /// Replicas that fail, are taken out, or failed a request just now (R5).
     ReplicasOut,
+    /// Replicas that an operator took out (C5).
+    Drained,
     /// Growth is stopped while the credit is used up (M3).
     NoCredit,
     /// Growth is blocked by the price cap, by a lack of room, or by the gateway's cap (C2).
@@ -89,6 +91,8 @@ pub enum Line {
     WontDrop,
     /// First tokens are slow now and then (R4).
     SlowFirstToken,
+    /// The target was tuned on other requests than those that come (A1).
+    Drifted,
     /// Nothing is the matter.
     NothingToDo,
 }
@@ -100,6 +104,7 @@ impl Line {
             Self::ProviderDown => "The provider does not answer",
             Self::StartsFail => "Replicas do not start",
             Self::ReplicasOut => "Replicas that fail",
+            Self::Drained => "Replicas that an operator drained",
             Self::NoCredit => "Scale-up stopped while credit is empty",
             Self::Blocked => "Scale-up blocked (price cap or capacity)",
             Self::AtMax => "Stuck at max while queues grow",
@@ -109,6 +114,7 @@ impl Line {
             Self::NoData => "Engines do not tell what they hold",
             Self::WontDrop => "Won't drop below the replicas there are",
             Self::SlowFirstToken => "Occasional slow first token",
+            Self::Drifted => "Traffic is another one than was tuned",
             Self::NothingToDo => "Nothing to do",
         }
     }
@@ -157,6 +163,8 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
         trouble::provider(facts),
         trouble::starts(facts),
         trouble::replicas(facts),
+        trouble::drained(facts),
+        trouble::drifted(facts),
         trouble::switched_off(facts),
         trouble::no_data(facts),
     ];

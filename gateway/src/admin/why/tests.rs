@@ -30,6 +30,7 @@ struct Case {
     burn: Price,
     recent: Recent,
     start_took: Option<Duration>,
+    drift: Option<String>,
 }
 
 impl Case {
@@ -59,6 +60,7 @@ impl Case {
             burn: Price::FREE,
             recent: Recent::default(),
             start_took: None,
+            drift: None,
         };
         (0..ready).for_each(|_| this.add(Phase::Ready, 10));
         this
@@ -98,6 +100,7 @@ impl Case {
             burn: self.burn,
             recent: &self.recent,
             start_took: self.start_took,
+            drift: self.drift.clone(),
         })
     }
 

@@ -94,6 +94,28 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
     Some(if other { found.advise(OTHER_MODEL) } else { found })
 }
 
+/// The target was tuned on other requests than those that come.
+pub(super) fn drifted(facts: &Facts<'_>) -> Option<Finding> {
+    let drift = facts.drift.as_deref()?;
+    let advice = format!("`tidegate tune {}` measures again, with requests as they are now", facts.name);
+    Some(Line::Drifted.now(drift).advise(advice))
+}
+
+/// Replicas that an operator took out.
+pub(super) fn drained(facts: &Facts<'_>) -> Option<Finding> {
+    let out = facts
+        .each()
+        .filter_map(|(replica, known)| Some((facts.replica(replica.id), known.drained.as_deref()?)));
+    let out: Vec<(String, &str)> = out.collect();
+    let names: Vec<&str> = out.iter().map(|(name, _)| name.as_str()).collect();
+    let first = names.first()?;
+    let advice = format!("`tidegate drain {} {first} --undo` takes it back, until it is stopped", facts.name);
+    let text =
+        format!("{} {} out by an operator", list(&names), pick(names.len() as u64, "is taken", "are taken"));
+    let details = out.iter().take(TOLD).map(|(name, why)| format!("{name}: {why}"));
+    Some(Line::Drained.now(text).detail(details).advise(advice))
+}
+
 /// Scaling is switched off, and more is needed.
 pub(super) fn switched_off(facts: &Facts<'_>) -> Option<Finding> {
     let decision = facts.decision().filter(|decision| decision.reason == ScaleReason::AutoscaleOff)?;

@@ -7,12 +7,12 @@ use super::*;
 #[test]
 fn c_083_seconds_are_checked_and_only_streams_are_asked() {
     let asked = |value: &'static str, stream| {
-        let encoding = HeaderValue::from_static("gzip");
-        let given = [(NAME, HeaderValue::from_static(value)), (ACCEPT_ENCODING, encoding)];
-        let mut headers = HeaderMap::from_iter(given);
-        let seconds = asked(&mut headers, stream).map(|every| every.map(|every| every.as_secs()));
-        assert!(!headers.contains_key(NAME), "it ends here");
-        (seconds, headers.contains_key(ACCEPT_ENCODING))
+        let mut fields = Fields::default();
+        fields.set(NAME, value);
+        fields.set(Name::AcceptEncoding, "gzip");
+        let seconds = asked(&mut fields, stream).map(|every| every.map(|every| every.as_secs()));
+        assert!(!fields.has(NAME), "it ends here");
+        (seconds, fields.has(Name::AcceptEncoding))
     };
     assert_eq!(asked("1", true), (Ok(Some(1)), false));
     assert_eq!(asked(" 300 ", true), (Ok(Some(300)), false));
@@ -22,13 +22,13 @@ fn c_083_seconds_are_checked_and_only_streams_are_asked() {
         let error = error.expect_err(bad).error.message;
         assert!(error.contains(&format!("`{bad}`")) && error.contains("1 to 300"), "{error}");
     }
-    assert_eq!(super::asked(&mut HeaderMap::new(), true), Ok(None));
-    let mut twice = HeaderMap::new();
+    assert_eq!(super::asked(&mut Fields::default(), true), Ok(None));
+    let mut twice = Fields::default();
     for seconds in ["15", "20"] {
-        twice.append(NAME, HeaderValue::from_static(seconds));
+        twice.add(NAME.as_str().as_bytes(), seconds.as_bytes());
     }
     let error = super::asked(&mut twice.clone(), true).expect_err("twice");
-    assert_eq!((error.status, error.error.param), (400, Some(header::KEEPALIVE)));
+    assert_eq!((error.status, error.error.param), (400, Some(NAME.as_str())));
     assert!(error.error.message.contains("`20`"), "{error:?}");
     assert_eq!(super::asked(&mut twice, false), Ok(None), "nobody is asked");
     assert!(twice.is_empty());
@@ -37,13 +37,13 @@ fn c_083_seconds_are_checked_and_only_streams_are_asked() {
 #[tokio::test]
 async fn c_083_a_stream_that_may_get_comments_tells_no_length() {
     let event = Bytes::from_static(b"data: x\n\n");
-    let mut answer = respond::events(ResponseBody::from(event), HeaderValue::from_static("id"));
-    answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("9"));
-    let (every, clock, id) = (Duration::from_secs(300), Clock::start(), HeaderValue::from_static("id"));
+    let mut answer = respond::events(ResponseBody::from(event), &"id".into());
+    answer.fields.set(Name::ContentLength, "9");
+    let (every, clock, id) = (Duration::from_secs(300), Clock::start(), "id".into());
     let kept = keep(async { answer }, every, clock, id);
     let kept = tokio::task::LocalSet::new().run_until(kept).await;
-    assert!(matches!(kept.body(), ResponseBody::Kept(_)));
-    assert!(!kept.headers().contains_key(CONTENT_LENGTH), "over HTTP/2 it would be believed");
+    assert!(matches!(kept.body, ResponseBody::Kept(_)));
+    assert!(!kept.fields.has(Name::ContentLength), "over HTTP/2 it would be believed");
 }
 
 /// A body whose pieces come at these seconds of a silence before each.
@@ -88,8 +88,9 @@ async fn c_083_silences_of_45_seconds_get_comments_between_events_and_none_insid
     let answer = async {
         tokio::time::sleep(Duration::from_secs(45)).await;
         let pieces = [(0, "data: 1\n\n"), (45, "data: {\"half\""), (45, ":1}\n\ndata: [DONE]\n\n")];
-        let answer = Response::builder().header("content-type", "text/event-stream");
-        answer.body(Paced::new(&pieces)).expect("an answer")
+        let mut answer = Response::new(http::StatusCode::OK, Paced::new(&pieces));
+        answer.fields.set(Name::ContentType, "text/event-stream");
+        answer
     };
     let clock = Clock::start();
     let tasks = tokio::task::LocalSet::new();

@@ -14,18 +14,18 @@ pub const MAX_DEPTH: usize = 128;
 
 /// A string of the document, still as written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Raw<'a> {
+pub(in crate::openai) struct Raw<'a> {
     /// With its quotes.
     literal: &'a [u8],
     /// Offset of the opening quote.
-    pub(super) at: usize,
+    pub(in crate::openai) at: usize,
     /// By how many bytes it shrinks when its escapes are decoded; 0 when it has none.
     shrink: usize,
 }
 
 impl<'a> Raw<'a> {
     /// What is between the quotes, as written.
-    pub(super) fn inner(&self) -> &'a [u8] {
+    pub(in crate::openai) fn inner(&self) -> &'a [u8] {
         match self.literal {
             [_, inner @ .., _] => inner,
             _ => &[],
@@ -33,17 +33,17 @@ impl<'a> Raw<'a> {
     }
 
     /// Offset of the byte after the closing quote.
-    pub(super) fn end(&self) -> usize {
+    pub(in crate::openai) fn end(&self) -> usize {
         self.at + self.literal.len()
     }
 
     /// Length in bytes once decoded.
-    pub(super) fn decoded_len(&self) -> usize {
+    pub(in crate::openai) fn decoded_len(&self) -> usize {
         self.inner().len().saturating_sub(self.shrink)
     }
 
     /// The text; `None` if it is not valid as JSON and Unicode.
-    pub(super) fn decode(&self) -> Option<Cow<'a, str>> {
+    pub(in crate::openai) fn decode(&self) -> Option<Cow<'a, str>> {
         if self.shrink > 0 {
             return serde_json::from_slice(self.literal).ok().map(Cow::Owned);
         }
@@ -53,7 +53,7 @@ impl<'a> Raw<'a> {
 
     /// The text as bytes, for comparing; escapes cannot hide a name (`"mod\u0065l"` is `model`). A text that is not
     /// valid stays as written, and so equals no known name.
-    pub(super) fn name(&self) -> Cow<'a, [u8]> {
+    pub(in crate::openai) fn name(&self) -> Cow<'a, [u8]> {
         if self.shrink == 0 {
             return Cow::Borrowed(self.inner());
         }
@@ -64,14 +64,14 @@ impl<'a> Raw<'a> {
     }
 
     /// Whether the text is `name`.
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(in crate::openai) fn is(&self, name: &str) -> bool {
         *self.name() == *name.as_bytes()
     }
 }
 
 /// What a walk over a value meets. `depth` is that of the array or object that holds the leaf, 0 for the walked
 /// value itself; `key` is the nearest member name above it, the default one if there is none.
-pub(super) trait Visit<'a> {
+pub(in crate::openai) trait Visit<'a> {
     /// A string that is not a key.
     fn string(&mut self, depth: usize, key: Raw<'a>, value: Raw<'a>) {
         let _ = (depth, key, value);
@@ -89,30 +89,30 @@ pub(super) trait Visit<'a> {
 }
 
 /// Looks at nothing.
-pub(super) struct Skip;
+pub(in crate::openai) struct Skip;
 
 impl Visit<'_> for Skip {}
 
 /// A position in a document. Every method either moves it past what it read or says why it cannot.
 #[derive(Debug)]
-pub(super) struct Cursor<'a> {
+pub(in crate::openai) struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(in crate::openai) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// The offset of the next byte.
-    pub(super) fn at(&self) -> usize {
+    pub(in crate::openai) fn at(&self) -> usize {
         self.at
     }
 
     /// The next byte that is not white space, without taking it.
     #[inline]
-    pub(super) fn peek(&mut self) -> Option<u8> {
+    pub(in crate::openai) fn peek(&mut self) -> Option<u8> {
         loop {
             match self.bytes.get(self.at) {
                 Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
@@ -122,17 +122,17 @@ impl<'a> Cursor<'a> {
     }
 
     /// What was read since `start`.
-    pub(super) fn since(&self, start: usize) -> &'a [u8] {
+    pub(in crate::openai) fn since(&self, start: usize) -> &'a [u8] {
         self.bytes.get(start..self.at).unwrap_or_default()
     }
 
     /// The error that `expected` was not found here.
-    pub(super) fn wanted(&self, expected: &'static str) -> BadBody {
+    pub(in crate::openai) fn wanted(&self, expected: &'static str) -> BadBody {
         wanted(self.bytes, self.at, expected)
     }
 
     /// Takes `byte` after white space.
-    pub(super) fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), BadBody> {
+    pub(in crate::openai) fn take(&mut self, byte: u8, expected: &'static str) -> Result<(), BadBody> {
         if self.peek() == Some(byte) {
             self.at += 1;
             return Ok(());
@@ -141,7 +141,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a string. The next byte after white space must be its opening quote.
-    pub(super) fn string(&mut self, expected: &'static str) -> Result<Raw<'a>, BadBody> {
+    pub(in crate::openai) fn string(&mut self, expected: &'static str) -> Result<Raw<'a>, BadBody> {
         self.take(b'"', expected)?;
         let open = self.at.saturating_sub(1);
         let mut from = self.at;
@@ -218,7 +218,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes any value; `level` is the nesting of what it stands in (1 for members of the top-level object).
-    pub(super) fn value<V: Visit<'a>>(&mut self, level: usize, visit: &mut V) -> Result<(), BadBody> {
+    pub(in crate::openai) fn value<V: Visit<'a>>(
+        &mut self,
+        level: usize,
+        visit: &mut V,
+    ) -> Result<(), BadBody> {
         self.nested(Nesting { level, depth: 0 }, Raw::default(), visit)
     }
 
@@ -280,7 +284,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `open`; whether a member or element follows. If none does, takes `close`, too.
-    pub(super) fn first_of(&mut self, open: u8, close: u8) -> Result<bool, BadBody> {
+    pub(in crate::openai) fn first_of(&mut self, open: u8, close: u8) -> Result<bool, BadBody> {
         self.take(open, "an array or object")?;
         if self.peek() == Some(close) {
             self.at += 1;
@@ -291,7 +295,7 @@ impl<'a> Cursor<'a> {
 
     /// Takes `,` or `close`; whether another member or element follows.
     #[inline]
-    pub(super) fn another(&mut self, close: u8, expected: &'static str) -> Result<bool, BadBody> {
+    pub(in crate::openai) fn another(&mut self, close: u8, expected: &'static str) -> Result<bool, BadBody> {
         match self.peek() {
             Some(b',') => {
                 self.at += 1;

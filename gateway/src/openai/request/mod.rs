@@ -6,7 +6,7 @@
 //! `model` must not be, because there the gateway and the engine must not disagree.
 
 mod bad;
-mod json;
+pub(super) mod json;
 pub mod multipart;
 mod prompt;
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub struct Edit {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spliced {
     /// The pieces, none of them empty.
-    pub pieces: SmallVec<[Bytes; 5]>,
+    pub pieces: SmallVec<[Bytes; 1]>,
     /// Their length together in bytes: the new `content-length`.
     pub len: usize,
 }

@@ -21,32 +21,65 @@ pub struct Spent {
     warm: u32,
 }
 
+impl Spent {
+    /// What the fleet had cost by then, rounded down to a millionth of a dollar.
+    pub fn total(&self) -> Money {
+        Money(i128::try_from(self.exact / HOUR).unwrap_or(i128::MAX))
+    }
+
+    /// Whether the same costs the same here and there, so that one account goes on as the other does.
+    pub fn runs_like(&self, other: &Self) -> bool {
+        (&self.running, self.warm) == (&other.running, other.warm)
+    }
+
+    /// Adds what `other` has cost; what of it ran is taken for gone.
+    pub fn absorb(&mut self, other: &Self) {
+        self.exact = self.exact.saturating_add(other.exact);
+    }
+}
+
 /// Adds up what replicas cost while they exist.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     spent: Spent,
     base_fee: Price,
     last: Instant,
+    /// Something ran when the account was kept, and nobody has looked yet what of it is still there.
+    asleep: bool,
 }
 
 impl Ledger {
     /// An account from `spent` on, as of `now`; [`Spent::default`] where nothing was spent before. `base_fee` is what each
-    /// ready replica costs beside its price: [`Price::FREE`] in flex mode.
+    /// ready replica costs beside its price: [`Price::FREE`] in flex mode. If anything ran, the account stands still
+    /// until [`Ledger::catch_up`].
     pub fn restore(spent: Spent, base_fee: Price, now: Instant) -> Self {
-        Self { spent, base_fee, last: now }
+        let asleep = !spent.running.is_empty();
+        Self { spent, base_fee, last: now, asleep }
     }
 
-    /// Nobody looked for `away` before the account was restored; of what ran, `still` is there and ran all the time.
-    /// What is not there cannot be known to have run for longer, and costs nothing.
-    pub fn catch_up(&mut self, away: Duration, still: &[ReplicaId]) {
+    /// Nobody looked for `away` until `now`; of what ran, `still` is there and ran all the time. What is not there cannot
+    /// be known to have run for longer, and costs nothing. Does nothing the second time: no time is paid for twice.
+    pub fn catch_up(&mut self, away: Duration, still: &[ReplicaId], now: Instant) {
+        if !std::mem::take(&mut self.asleep) {
+            return;
+        }
         self.spent.running.retain(|(id, _)| still.contains(id));
         self.spent.warm = self.spent.warm.min(u32::try_from(self.spent.running.len()).unwrap_or(u32::MAX));
         self.charge(away);
+        self.last = self.last.max(now);
+    }
+
+    /// A new fee for each ready replica, from `now` on: the mode was changed.
+    pub fn set_fee(&mut self, base_fee: Price, now: Instant) {
+        self.charge(now.since(self.last));
+        self.last = self.last.max(now);
+        self.base_fee = base_fee;
     }
 
     /// The fleet as of `now`. What was there until now has cost until now; what is not there any more costs nothing from
     /// now on, and what is there does, in whatever phase: a machine that loads, drains or resists its end is paid for.
     pub fn see(&mut self, replicas: &[ReplicaFacts], now: Instant) {
+        self.catch_up(Duration::ZERO, &[], now);
         self.charge(now.since(self.last));
         self.last = self.last.max(now);
         self.spent.running = replicas.iter().map(|replica| (replica.id, replica.price)).collect();
@@ -62,13 +95,17 @@ impl Ledger {
 
     /// What the fleet costs now.
     pub fn rate(&self) -> Price {
+        if self.asleep {
+            return Price::FREE;
+        }
         let prices = self.spent.running.iter().map(|(_, price)| price.0);
         Price(prices.fold(self.base_fee.times(self.spent.warm).0, u64::saturating_add))
     }
 
-    /// All that is needed to go on later.
-    pub fn state(&self) -> &Spent {
-        &self.spent
+    /// All that is needed to go on later; `None` while what was kept before still has to be caught up with, since
+    /// keeping it anew would lose the time between.
+    pub fn state(&self) -> Option<&Spent> {
+        (!self.asleep).then_some(&self.spent)
     }
 
     fn charge(&mut self, time: Duration) {
@@ -133,6 +170,21 @@ mod tests {
     }
 
     #[test]
+    fn m3_a_new_fee_counts_from_then_on_and_the_old_one_until_then() {
+        let (mut ledger, at) = (fresh(3_600_000), |second| Instant::ZERO + SECOND * second);
+        ledger.see(&[replica(1, Phase::Ready, 7_200_000)], at(0));
+        ledger.set_fee(Price::FREE, at(10));
+        assert_eq!((ledger.rate(), ledger.total(at(10))), (Price(7_200_000), Money(30_000)));
+        ledger.set_fee(Price(3_600_000), at(15));
+        assert_eq!(ledger.total(at(25)), Money(30_000 + 10_000 + 30_000));
+        let mut asleep = Ledger::restore(ledger.state().unwrap().clone(), Price::FREE, at(0));
+        asleep.set_fee(Price(3_600_000), at(50));
+        assert_eq!((asleep.total(at(60)), asleep.state()), (Money(40_000), None), "nobody has looked yet");
+        asleep.catch_up(SECOND * 10, &[ReplicaId(1)], at(60));
+        assert_eq!(asleep.total(at(60)), Money(70_000), "what was away is paid once, by the fee of now");
+    }
+
+    #[test]
     fn m2_an_account_goes_on_where_it_was_and_pays_for_the_time_between() {
         let mut before = fresh(0);
         before
@@ -141,11 +193,21 @@ mod tests {
             &[replica(1, Phase::Ready, 3_600_000), replica(2, Phase::Ready, 7_200_000)],
             Instant::ZERO + SECOND * 5,
         );
-        let kept = before.state().clone();
+        let kept = before.state().unwrap().clone();
         let mut after = Ledger::restore(kept, Price::FREE, Instant::ZERO);
-        after.catch_up(SECOND * 100, &[ReplicaId(1)]);
-        assert_eq!(after.total(Instant::ZERO), Money(15_000 + 100_000));
+        let (before, now) = (Instant::ZERO + SECOND * 20, Instant::ZERO + SECOND * 30);
+        assert_eq!(
+            (after.rate(), after.total(before)),
+            (Price::FREE, Money(15_000)),
+            "nobody has looked yet"
+        );
+        assert_eq!(after.state(), None, "the time between is not lost by a second restart");
+        for _ in 0..2 {
+            after.catch_up(SECOND * 100, &[ReplicaId(1)], now);
+            assert_eq!(after.total(now), Money(15_000 + 100_000));
+        }
         assert_eq!(after.rate(), Price(3_600_000));
+        assert_eq!(after.total(now + SECOND), Money(15_000 + 101_000));
     }
 
     #[test]

@@ -6,7 +6,7 @@ pub mod ledger;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tidegate_shared::id::DeploymentName;
+use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
@@ -77,6 +77,11 @@ impl Budget {
         Self { bounds, accounts: BTreeMap::new() }
     }
 
+    /// What may be had now, top-ups included.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     /// Opens the account of a deployment, which goes on from `spent` (see [`Ledger::restore`]). Its `floor` is never
     /// taken to make room for others.
     pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
@@ -86,10 +91,25 @@ impl Budget {
         self.accounts.insert(name, account);
     }
 
-    /// More credit, or less.
+    /// More credit, or less; nothing where it is not counted.
     pub fn top_up(&mut self, amount: Money) {
         if let Some(credit) = &mut self.bounds.credit {
             credit.0 = credit.0.saturating_add(amount.0);
+        }
+    }
+
+    /// `name` has another floor and another fee from `now` on.
+    pub fn change(&mut self, name: &DeploymentName, base_fee: Price, floor: u32, now: Instant) {
+        if let Some(account) = self.accounts.get_mut(name) {
+            account.floor = floor;
+            account.ledger.set_fee(base_fee, now);
+        }
+    }
+
+    /// The account of `name` goes on after `away`, with what is `still` there (see [`Ledger::catch_up`]).
+    pub fn catch_up(&mut self, name: &DeploymentName, away: Duration, still: &[ReplicaId], now: Instant) {
+        if let Some(account) = self.accounts.get_mut(name) {
+            account.ledger.catch_up(away, still, now);
         }
     }
 

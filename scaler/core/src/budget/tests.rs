@@ -1,6 +1,5 @@
 //! Credit, the gateway's cap, and two deployments that share one GPU.
 
-use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Capacity;
 
 use super::*;

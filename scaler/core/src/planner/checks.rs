@@ -128,9 +128,11 @@ impl Checks {
         }
     }
 
-    /// A whole time of quiet, and one fewer would do now too (B5).
+    /// A whole time of quiet, and one fewer would do now too (B5); not while one is measured (A1).
     fn may_remove(&self, look: &Look<'_>) -> bool {
-        look.reading.spare == Spare::Yes
+        let held = look.seen.replicas.iter().any(|replica| replica.hold.is_some());
+        !held
+            && look.reading.spare == Spare::Yes
             && look.reading.fits
             && self.cool.low_for() >= look.sizing.cool
             && look.fleet.current() > look.sizing.floor()

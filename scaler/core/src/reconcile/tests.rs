@@ -1,7 +1,7 @@
 //! Who comes and who goes, on the fleets of the reported cases.
 
 use tidegate_shared::offer::Price;
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::replica::{Capacity, Hold};
 use tidegate_shared::time::Duration;
 
 use super::*;
@@ -131,4 +131,11 @@ fn b5_failed_first_then_fewest_warm_conversations_then_the_dearest() {
     };
     assert_eq!(leave(Leaving::LeastWarm), [Action::Stop(id(4)), Action::Drain(id(3))]);
     assert_eq!(leave(Leaving::LeastBusy), [Action::Stop(id(4)), Action::Drain(id(1))]);
+}
+
+#[test]
+fn a1_a_replica_that_is_measured_leaves_last() {
+    let held = ReplicaFacts { hold: Some(Hold::Aside), ..replica(1, Phase::Ready, 0) };
+    let busy = ReplicaFacts { conversations: 9, ..replica(2, Phase::Ready, 5) };
+    assert_eq!(actions(1, 5, &[held, busy]), [Action::Drain(id(2))]);
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::demand::Observation;
+use tidegate_shared::replica::Hold;
 
 use super::Need;
 use crate::config::Sizing;
@@ -15,7 +16,19 @@ use crate::config::Sizing;
 /// (Q3). A waiter as old as the queue threshold asks for one replica more than there are (A3). That replica is
 /// ordered once: while it loads, the same waiter asks only for keeping it, else a slow start would order a new
 /// replica each second until `max`.
+///
+/// A replica that is set aside to be measured (A1) is there beside those that are needed, and one that is measured where
+/// it serves is needed for that.
 pub fn need(seen: &Observation, ready: u32, on_the_way: u32, sizing: &Sizing) -> Need {
+    let held = |kind: Hold| seen.replicas.iter().filter(|replica| replica.hold == Some(kind)).count();
+    let count = |kind| u32::try_from(held(kind)).unwrap_or(u32::MAX);
+    let (aside, serving) = (count(Hold::Aside), count(Hold::Serving));
+    let need = need_of(seen, ready.saturating_sub(aside), on_the_way, sizing);
+    Need { replicas: need.replicas.max(serving).saturating_add(aside), ..need }
+}
+
+/// The same without those that are held.
+fn need_of(seen: &Observation, ready: u32, on_the_way: u32, sizing: &Sizing) -> Need {
     let target = NonZeroU32::new(sizing.target_concurrency).unwrap_or(NonZeroU32::MIN);
     let plain = seen.demand().div_ceil(target.get());
     if ready == 0 && seen.queued > 0 {

@@ -102,31 +102,13 @@ impl Walk {
     fn step(&mut self, op: &Op) {
         let now = self.now;
         match *op {
-            Op::Arrive(n, priority, within, text_bytes) => {
-                let start_within = within.map(Duration::from_millis);
-                let known = RequestFacts::clone(&any_kind(n));
-                let facts = RequestFacts { priority, start_within, text_bytes, ..known };
-                let facts = Arc::new(facts);
-                let coming = self.dispatcher.promises.foresee(now, facts.fingerprint, priority, facts.retry);
-                let arrived = coming.kept.map_or(now, |kept| kept.arrived);
-                let stands = self.dispatcher.queue.place(priority, arrived);
-                let verdict = arrive_as_explained(&mut self.dispatcher, now, &facts);
-                self.take(facts, verdict, stands, false);
-            }
+            Op::Arrive(n, priority, within, text_bytes) => self.arrive(n, priority, within, text_bytes),
             Op::End(at, sign) if !self.leases.is_empty() => {
                 let (_, mut lease) = self.leases.swap_remove(at % self.leases.len());
                 lease.sign = sign;
                 self.dispatcher.end(now, lease, &Spent::default());
             }
-            Op::Fail(at) if !self.leases.is_empty() => {
-                let (facts, lease) = self.leases.swap_remove(at % self.leases.len());
-                let tried = [lease.replica];
-                self.dispatcher.end(now, lease, &Spent::default());
-                self.deliver();
-                let stands = self.dispatcher.queue.place(facts.priority, now);
-                let verdict = self.dispatcher.retry(now, &facts, &tried, now);
-                self.take(facts, verdict, stands, true);
-            }
+            Op::Fail(at) if !self.leases.is_empty() => self.fail(at),
             Op::Prove(at) if !self.leases.is_empty() => {
                 let at = at % self.leases.len();
                 self.dispatcher.proved(now, &mut self.leases[at].1);
@@ -170,6 +152,31 @@ impl Walk {
             }
             Op::End(..) | Op::Prove(_) | Op::Fail(_) | Op::Abandon(_) | Op::Grow(..) => {}
         }
+    }
+
+    fn arrive(&mut self, n: u64, priority: Priority, within: Option<u64>, text_bytes: u64) {
+        let now = self.now;
+        let start_within = within.map(Duration::from_millis);
+        let known = RequestFacts::clone(&any_kind(n));
+        let facts = RequestFacts { priority, start_within, text_bytes, ..known };
+        let facts = Arc::new(facts);
+        let coming = self.dispatcher.promises.foresee(now, facts.fingerprint, priority, facts.retry);
+        let arrived = coming.kept.map_or(now, |kept| kept.arrived);
+        let stands = self.dispatcher.queue.place(priority, arrived);
+        let verdict = arrive_as_explained(&mut self.dispatcher, now, &facts);
+        self.take(facts, verdict, stands, false);
+    }
+
+    /// A replica fails one that it was given.
+    fn fail(&mut self, at: usize) {
+        let now = self.now;
+        let (facts, lease) = self.leases.swap_remove(at % self.leases.len());
+        let tried = [lease.replica];
+        self.dispatcher.end(now, lease, &Spent::default());
+        self.deliver();
+        let stands = self.dispatcher.queue.place(facts.priority, now);
+        let verdict = self.dispatcher.retry(now, &facts, &tried, now);
+        self.take(facts, verdict, stands, true);
     }
 
     fn take(&mut self, facts: Arc<RequestFacts>, verdict: Verdict, stands: TicketId, again: bool) {

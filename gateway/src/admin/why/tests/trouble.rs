@@ -6,6 +6,19 @@ use super::*;
 use crate::pool::{Cause, Fault, Trust, Unfit};
 
 #[test]
+fn a1_traffic_that_has_drifted_is_told_with_what_to_do() {
+    let mut case = Case::new(1, 0, 0, ScaleReason::AtMin);
+    assert!(case.answer().findings.iter().all(|finding| finding.line != Line::Drifted));
+    case.drift = Some("answers have 60 tokens lately, and 200 when the target of 12 was tuned".to_owned());
+    let found = case.finding(Line::Drifted);
+    assert_eq!((found.standing, Some(&found.text)), (Standing::Now, case.drift.as_ref()));
+    assert_eq!(
+        found.advice.as_deref(),
+        Some("`tidegate tune chat` measures again, with requests as they are now")
+    );
+}
+
+#[test]
 fn e2_slow_first_tokens_tell_how_many_left_which_homes_and_what_it_cost() {
     let mut case = Case::new(2, 9, 2, ScaleReason::Steady);
     let (line, home) = (Line::SlowFirstToken, |id| Some(ReplicaId(id)));

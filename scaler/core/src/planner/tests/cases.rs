@@ -6,6 +6,7 @@ use super::*;
 use crate::budget::{Grant, Room};
 use crate::reconcile::Action;
 use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::replica::Hold;
 
 #[test]
 fn c_018_a_start_outlasts_the_quiet_and_is_kept_for_as_long_after() {
@@ -152,4 +153,29 @@ fn c_108_a_deployment_that_has_to_give_drains_one_and_takes_it_back_when_nobody_
     let seen = engines.observe();
     engines.evaluate(&seen);
     assert_eq!(engines.actions[1..], [Action::Undrain(ReplicaId(1))]);
+}
+
+#[test]
+fn a1_a_replica_that_is_measured_is_there_beside_those_that_are_needed() {
+    let now = Instant::from_micros(3_600_000_000);
+    let sizing = Sizing { max: 4, ..Sizing::default() };
+    let target = |hold: Option<Hold>, replicas: u32, in_flight: u32| {
+        let mut planner = Planner::new(sizing.clone(), now);
+        let facts = |id| ReplicaFacts::new(ReplicaId(id), Phase::Ready, Instant::ZERO, Capacity::ONE);
+        let mut replicas: Vec<_> = (1..=replicas).map(facts).collect();
+        replicas[0].hold = hold;
+        // A whole window and more.
+        let ticks = (0..40).map(|second| {
+            let at = now + Duration::from_secs(second);
+            let seen = Observation { at, in_flight, replicas: replicas.clone(), ..Observation::default() };
+            planner.tick(&seen, &plenty()).target
+        });
+        ticks.last().expect("ticks")
+    };
+    assert_eq!(target(None, 1, 0), 0, "flex goes to zero");
+    assert_eq!(target(Some(Hold::Serving), 1, 0), 1, "not under a measurement");
+    assert_eq!(target(Some(Hold::Aside), 2, 0), 1);
+    assert_eq!(target(Some(Hold::Serving), 1, 10), 1, "it serves, and counts");
+    assert_eq!(target(Some(Hold::Aside), 2, 33), 3, "two for the requests and it");
+    assert_eq!(target(Some(Hold::Aside), 2, 1000), 4, "never beyond max");
 }

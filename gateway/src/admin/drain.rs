@@ -1,0 +1,202 @@
+//! `/deployments/NAME/drain/REPLICA`: takes one replica out, and back in with DELETE (C5). What runs there ends by
+//! itself; then its provider stops it, or, where nobody can, it stays out until that is undone. Decides nothing about
+//! who takes its place: the control loop does.
+
+use bytes::Bytes;
+use http::{Method, Request};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
+use tidegate_scaler::control::Drained;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::{ReplicaId, replica_name};
+use tidegate_shared::replica::ReplicaFacts;
+use tidegate_shared::time::Instant;
+
+use super::ask::DEPLOYMENTS;
+use super::manage::{body, conflict, find, json, unsaved};
+use super::{Admin, Watched};
+use crate::openai::ApiError;
+use crate::pool::Change;
+use crate::sizing::startable;
+
+/// What stands between the names of the deployment and of the replica.
+const DRAIN: &str = "/drain/";
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainAnswer {
+    /// The deployment.
+    pub deployment: String,
+    /// The replica, by its public name.
+    pub replica: String,
+    /// What it does now.
+    pub state: DrainState,
+    /// Requests that run there.
+    pub in_flight: u32,
+    /// What follows from it, for people.
+    pub follows: String,
+    /// Why a restart would forget the change; it is in force all the same.
+    pub unsaved: Option<String>,
+}
+
+/// How far a drain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrainState {
+    /// It is not taken out.
+    In,
+    /// It takes no new request, and requests run there.
+    Draining,
+    /// It takes no new request, nothing runs there, and nobody stops it.
+    Drained,
+    /// Nothing runs there, and its provider stops it.
+    Stopping,
+}
+
+impl DrainState {
+    /// Of a replica that is taken out, in a `fixed` fleet or in one that somebody sizes.
+    fn of(drained: Option<&Drained>, in_flight: u32, fixed: bool) -> Self {
+        match (drained, in_flight) {
+            (None, _) => Self::In,
+            (Some(drained), _) if drained.ends => Self::Stopping,
+            (Some(_), 1..) => Self::Draining,
+            (Some(_), 0) if fixed => Self::Drained,
+            (Some(_), 0) => Self::Stopping,
+        }
+    }
+}
+
+/// The two names in `path`, as they are written there.
+pub(super) fn asked_about(path: &str) -> Option<(&str, &str)> {
+    let names = path.strip_prefix(DEPLOYMENTS)?.rsplit_once(DRAIN)?;
+    (!names.0.is_empty() && !names.1.is_empty()).then_some(names)
+}
+
+/// Takes a replica out or back in; the answer, as JSON.
+///
+/// # Errors
+/// 404 for an unknown deployment or replica, with those that there are; 409 for one that is being stopped already and
+/// is to come back.
+pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiError> {
+    let (undo, path) = (request.method() == Method::DELETE, request.uri().path().to_owned());
+    body(admin, request).await?;
+    let (name, replica) = asked_about(&path).unwrap_or_default();
+    let watched = find(admin, name)?;
+    let id = named(watched, replica)?;
+    let now = admin.gateway.clock.now();
+    if undo {
+        put_back(watched, id)?
+    } else {
+        take_out(watched, id, now)
+    }
+    if let Some(store) = &admin.store {
+        let url = (!undo).then(|| url_of(watched, id));
+        store.drained(watched.pool.name(), id, url, now);
+    }
+    let unsaved = match admin.store {
+        Some(_) => unsaved(admin).await,
+        None => Some("nothing is kept where every replica is given by the configuration".to_owned()),
+    };
+    Ok(json(&told(watched, id, unsaved)))
+}
+
+/// The loop first: else it could take for its own drain what is an operator's, and undo it.
+fn take_out(watched: &Watched, id: ReplicaId, now: Instant) {
+    watched.helm.drain(id, now);
+    // The loop announces it too, but may wait for its provider just now.
+    watched.pool.change(id, Change::Draining);
+}
+
+fn put_back(watched: &Watched, id: ReplicaId) -> Result<(), ApiError> {
+    let was_out = watched.helm.drained().contains_key(&id);
+    if !watched.helm.undrain(id) {
+        let name = replica_name(watched.pool.name(), id);
+        return Err(conflict(format!("{name} is being stopped already: nothing runs there any more")));
+    }
+    if was_out {
+        watched.pool.change(id, Change::Undrain);
+    }
+    Ok(())
+}
+
+/// The replica of that public name, or with that number.
+fn named(watched: &Watched, written: &str) -> Result<ReplicaId, ApiError> {
+    let asked = percent_decode_str(written).decode_utf8_lossy();
+    let pool = &watched.pool;
+    let all = pool.observe().replicas;
+    let name = |facts: &ReplicaFacts| replica_name(pool.name(), facts.id);
+    let is = |facts: &&ReplicaFacts| name(facts) == *asked || facts.id.0.to_string() == *asked;
+    all.iter().find(is).map(|facts| facts.id).ok_or_else(|| {
+        let there: Vec<_> = all.iter().map(|facts| format!("`{}`", name(facts))).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let shown: String = asked.chars().take(100).collect();
+        let mut error =
+            ApiError::bad_request(format!("the replica `{shown}` does not exist; there are {there}"));
+        (error.status, error.error.code) = (404, Some("replica_not_found"));
+        error
+    })
+}
+
+/// What tells a fixed replica from one that takes its number later; the number alone does of the others.
+fn url_of(watched: &Watched, id: ReplicaId) -> String {
+    if watched.provider != "static" {
+        return String::new();
+    }
+    watched.pool.url(id).unwrap_or_default()
+}
+
+fn told(watched: &Watched, id: ReplicaId, unsaved: Option<String>) -> DrainAnswer {
+    let (seen, fixed) = (watched.pool.observe(), watched.provider == "static");
+    let in_flight = watched.pool.in_flight(id);
+    let state = DrainState::of(watched.helm.drained().get(&id), in_flight, fixed);
+    let replica = replica_name(watched.pool.name(), id);
+    let follows = match state {
+        DrainState::In => "it takes requests as soon as it is ready".to_owned(),
+        _ => format!("{}; {}", own_way(state, in_flight), others(watched, &seen)),
+    };
+    DrainAnswer { deployment: watched.pool.name().to_string(), replica, state, in_flight, follows, unsaved }
+}
+
+/// What becomes of the replica itself.
+fn own_way(state: DrainState, in_flight: u32) -> String {
+    let requests =
+        if in_flight == 1 { "1 request that runs there ends" } else { "requests that run there end" };
+    match state {
+        DrainState::Draining if in_flight == 1 => {
+            format!("it takes no new request, and the {requests} by itself")
+        }
+        DrainState::Draining => {
+            format!("it takes no new request, and the {in_flight} {requests} by themselves")
+        }
+        DrainState::Stopping => "nothing runs there, and it is stopped".to_owned(),
+        DrainState::Drained | DrainState::In => {
+            "nothing runs there, and it takes no request until the drain is undone".to_owned()
+        }
+    }
+}
+
+/// Who serves without it.
+fn others(watched: &Watched, seen: &Observation) -> String {
+    let ready = seen.replicas.iter().filter(|facts| facts.is_ready()).count();
+    let settings = watched.resizer.settings();
+    match ready {
+        1 => "1 other replica takes requests".to_owned(),
+        2.. => format!("{ready} other replicas take requests"),
+        0 if !startable(&settings) => {
+            "no other replica takes requests: they are refused with 503 until one does".to_owned()
+        }
+        0 if settings.sizing.floor() > 0 => {
+            "no other replica takes requests: they wait for a new one, which is started as soon as max allows"
+                .to_owned()
+        }
+        0 => "no other replica takes requests: the next one waits for a new replica to start".to_owned(),
+    }
+}
+
+/// How it stands with a replica that is taken out, for the status.
+pub(super) fn sentence(drained: &Drained, in_flight: u32, fixed: bool, now: Instant) -> String {
+    let age = humantime::format_duration(std::time::Duration::from_secs(drained.age(now).as_secs()));
+    let state = DrainState::of(Some(drained), in_flight, fixed);
+    format!("an operator drained it {age} ago: {}", own_way(state, in_flight))
+}

@@ -1,0 +1,230 @@
+//! `tidegate scale` and `tidegate credit`: change what a running gateway may do, or show it. One request to the admin
+//! port each; what is allowed is for the gateway to say.
+
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+
+use crate::admin::manage::{CreditAnswer, SizingAnswer, SizingValue};
+
+use super::CliError;
+use super::admin::{AdminArgs, change, parse, verbatim};
+use super::grid::{Grid, age};
+use super::style::{Style, clean};
+
+pub(super) const SCALE: &str = "\
+Without options, shows the size and where each value comes from. What is set holds over restarts and wins over the \
+configuration, until it is unset.
+
+Examples:
+  tidegate scale chat --min 1 --max 8
+  tidegate scale chat --mode active
+  tidegate scale chat --unset min --unset max";
+
+/// What stays as it is in a path.
+pub(super) const NAME: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b':');
+
+/// Arguments of `tidegate scale`.
+#[derive(Debug, Args)]
+pub(super) struct ScaleArgs {
+    /// The deployment.
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Fewest replicas.
+    #[arg(long, value_name = "N")]
+    min: Option<u32>,
+    /// Most replicas.
+    #[arg(long, value_name = "N")]
+    max: Option<u32>,
+    /// flex goes to zero when idle; active keeps min warm.
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// Requests for each replica to aim at.
+    #[arg(long, value_name = "N")]
+    target: Option<u32>,
+    /// Dollars an hour that a new replica may cost at most.
+    #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
+    price_cap: Option<serde_json::Number>,
+    /// off holds the fleet at min.
+    #[arg(long)]
+    autoscale: Option<Switch>,
+    /// Leave this one to the configuration again; may be given several times.
+    #[arg(long, value_name = "SETTING")]
+    unset: Vec<Setting>,
+    #[command(flatten)]
+    gateway: AdminArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    Flex,
+    Active,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Setting {
+    Min,
+    Max,
+    Mode,
+    Target,
+    Autoscale,
+    PriceCap,
+}
+
+/// Arguments of `tidegate credit`.
+#[derive(Debug, Args)]
+pub(super) struct CreditArgs {
+    /// Dollars to add, such as 25.50; a negative amount takes back. Without, shows the credit.
+    #[arg(value_name = "AMOUNT", allow_negative_numbers = true)]
+    amount: Option<String>,
+    #[command(flatten)]
+    gateway: AdminArgs,
+}
+
+/// Changes a size, and shows it.
+pub(super) fn run(args: &ScaleArgs) -> Result<(), CliError> {
+    let url = &args.gateway.url()?;
+    let changes = changes(args);
+    let path = format!("/deployments/{}/sizing", utf8_percent_encode(&args.model, NAME));
+    let (method, body) = match changes.is_empty() {
+        true => (Method::GET, String::new()),
+        false => (Method::PUT, Value::Object(changes).to_string()),
+    };
+    let answer = change(url, method, &path, body)?;
+    let stdout = io::stdout();
+    let text = match args.gateway.json {
+        true => verbatim(url, &answer)?,
+        false => size(&parse::<SizingAnswer>(url, &answer)?, Style::of(&stdout)),
+    };
+    print(&text)
+}
+
+/// Tops up the credit, and shows it.
+pub(super) fn credit(args: &CreditArgs) -> Result<(), CliError> {
+    let url = &args.gateway.url()?;
+    let (method, body) = match &args.amount {
+        None => (Method::GET, String::new()),
+        Some(amount) => (Method::POST, format!("{{\"amount\": {amount}}}")),
+    };
+    let answer = change(url, method, "/credit", body)?;
+    if args.gateway.json {
+        return print(&verbatim(url, &answer)?);
+    }
+    let CreditAnswer { configured, added, left, unsaved } = parse(url, &answer)?;
+    print(&format!("{left} left; {configured} by the configuration, {added} added\n{}", not_saved(unsaved)))
+}
+
+fn changes(args: &ScaleArgs) -> Map<String, Value> {
+    let mut changes = Map::new();
+    for setting in &args.unset {
+        let key = match setting {
+            Setting::Min => "min",
+            Setting::Max => "max",
+            Setting::Mode => "mode",
+            Setting::Target => "target_concurrency",
+            Setting::Autoscale => "autoscale",
+            Setting::PriceCap => "price_cap",
+        };
+        changes.insert(key.to_owned(), Value::Null);
+    }
+    let mode = args.mode.map(|mode| match mode {
+        Mode::Flex => "flex",
+        Mode::Active => "active",
+    });
+    let given = [
+        ("min", args.min.map(|min| json!(min))),
+        ("max", args.max.map(|max| json!(max))),
+        ("mode", mode.map(|mode| json!(mode))),
+        ("target_concurrency", args.target.map(|target| json!(target))),
+        ("price_cap", args.price_cap.clone().map(Value::Number)),
+        ("autoscale", args.autoscale.map(|switch| json!(matches!(switch, Switch::On)))),
+    ];
+    changes.extend(given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    changes
+}
+
+fn size(answer: &SizingAnswer, style: Style) -> String {
+    let mut table = Grid::new(&["SETTING", ">VALUE", "FROM"]);
+    for (key, setting) in &answer.sizing {
+        let value = shown(setting);
+        let from = origin(setting);
+        table.rows.push(vec![(clean(key), None), (clean(&value), None), (clean(&from), None)]);
+    }
+    format!("{}\n{}{}", clean(&answer.deployment), table.render(style), not_saved(answer.unsaved.clone()))
+}
+
+/// A value without quotes; `none` for one that is not there.
+pub(super) fn shown(setting: &SizingValue) -> String {
+    match &setting.value {
+        Value::String(text) => clean(text),
+        Value::Null => "none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Where a value comes from: `set by hand 2m 4s ago`, `tuned on L4 3d 1h ago`, `configuration`, `default`.
+pub(super) fn origin(setting: &SizingValue) -> String {
+    let ago = setting.age_s.map(|ago| format!(" {} ago", age(ago))).unwrap_or_default();
+    match (setting.from.as_str(), &setting.on) {
+        ("set", _) => format!("set by hand{ago}"),
+        (from, Some(kind)) => format!("{from} on {kind}{ago}"),
+        (from, None) => format!("{from}{ago}"),
+    }
+}
+
+fn dollars(text: &str) -> Result<serde_json::Number, &'static str> {
+    serde_json::from_str(text).map_err(|_| "must be an amount of dollars such as 2.50")
+}
+
+pub(super) fn not_saved(why: Option<String>) -> String {
+    let told = |why: String| format!("not saved yet, a restart would forget it: {}\n", clean(&why));
+    why.map(told).unwrap_or_default()
+}
+
+pub(super) fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ScaleArgs,
+    }
+
+    #[test]
+    fn options_become_changes_and_what_is_set_wins_over_unset() {
+        let line = "scale chat --min 2 --mode active --autoscale off --target 7 --unset max --unset min";
+        let args = Line::parse_from(line.split(' ')).args;
+        let expected =
+            json!({"min": 2, "mode": "active", "autoscale": false, "target_concurrency": 7, "max": null});
+        assert_eq!(Value::Object(changes(&args)), expected);
+        assert!(changes(&Line::parse_from(["scale", "chat"]).args).is_empty());
+    }
+
+    #[test]
+    fn a_size_is_told_with_where_it_comes_from() {
+        let answer = r#"{"deployment":"chat","sizing":{"max":{"value":4,"from":"default","age_s":null},
+            "min":{"value":2,"from":"set","age_s":64.0}},"unsaved":"database or disk is full"}"#;
+        let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
+        let expected = "chat\n  SETTING  VALUE  FROM\n  max          4  default\n  min          2  set by hand 1m 4s ago\n\
+            not saved yet, a restart would forget it: database or disk is full\n";
+        assert_eq!(text, expected);
+    }
+}

@@ -1,0 +1,132 @@
+//! Finds how many requests a replica should work on at a time (A1), from what was measured at it: which concurrency to
+//! try next ([`search`]), when a step has been measured long enough ([`step`]), and when live traffic is another one than
+//! what was measured ([`drift`]). Sends nothing and knows no engine.
+
+pub mod drift;
+pub mod search;
+pub mod step;
+
+use std::collections::BTreeMap;
+
+use tidegate_shared::time::Duration;
+
+/// What one step showed: so many requests at a time, for a while.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Requests at a time.
+    pub concurrency: u32,
+    /// How long it was measured.
+    pub window: Duration,
+    /// Tokens of answers that came meanwhile.
+    pub tokens: u64,
+    /// Requests that ended well.
+    pub completed: u32,
+    /// Requests that failed.
+    pub failed: u32,
+    /// Requests that the replica had no room for, and said so.
+    pub refused: u32,
+    /// Throughput varied so much that it is not well known.
+    pub noisy: bool,
+    /// From sending to the first token, of each answer that began.
+    pub ttft: Vec<Duration>,
+    /// From one token to the next, the mean of each answer that ended.
+    pub tpot: Vec<Duration>,
+}
+
+/// All that was measured at one concurrency, the visits put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// How often it was measured.
+    pub visits: u32,
+    /// The sums.
+    pub all: Measured,
+}
+
+impl Measured {
+    /// Tokens of answers in a thousand seconds: exact enough to compare, and a whole number.
+    pub fn rate(&self) -> u64 {
+        let micros = self.window.as_micros().max(1);
+        u64::try_from(u128::from(self.tokens) * 1_000_000_000 / micros).unwrap_or(u64::MAX)
+    }
+
+    /// Whether `self` brings at least `percent` of what `other` does.
+    pub fn reaches(&self, other: &Self, percent: u32) -> bool {
+        u128::from(self.rate()) * 100 >= u128::from(other.rate()) * u128::from(percent)
+    }
+
+    /// Whether the replica had no room, or failed more than one request in twenty.
+    pub fn broke(&self) -> bool {
+        self.refused > 0 || u64::from(self.failed) * 20 > u64::from(self.failed) + u64::from(self.completed)
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        self.window += other.window;
+        self.tokens += other.tokens;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.refused += other.refused;
+        self.noisy |= other.noisy;
+        self.ttft.extend_from_slice(&other.ttft);
+        self.tpot.extend_from_slice(&other.tpot);
+    }
+}
+
+/// The value below or at which `percent` of `values` are (nearest rank); `None` of nothing.
+pub fn percentile(values: &[Duration], percent: usize) -> Option<Duration> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+/// What was measured, by concurrency.
+pub fn curve(steps: &[Measured]) -> BTreeMap<u32, Point> {
+    let mut curve: BTreeMap<u32, Point> = BTreeMap::new();
+    for step in steps {
+        curve
+            .entry(step.concurrency)
+            .and_modify(|point| {
+                point.visits += 1;
+                point.all.absorb(step);
+            })
+            .or_insert_with(|| Point { visits: 1, all: step.clone() });
+    }
+    curve
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a1_a_percentile_is_a_value_that_was_seen() {
+        let values: Vec<_> = (1..=20).rev().map(Duration::from_millis).collect();
+        assert_eq!(percentile(&values, 50), Some(Duration::from_millis(10)));
+        assert_eq!(percentile(&values, 95), Some(Duration::from_millis(19)));
+        assert_eq!(percentile(&values, 100), Some(Duration::from_millis(20)));
+        assert_eq!(percentile(&values[..1], 1), Some(Duration::from_millis(20)));
+        assert_eq!(percentile(&[], 95), None);
+    }
+
+    #[test]
+    fn a1_visits_are_weighted_by_how_long_they_were() {
+        let visit = |seconds, tokens| Measured {
+            concurrency: 4,
+            window: Duration::from_secs(seconds),
+            tokens,
+            ..Measured::default()
+        };
+        let curve = curve(&[visit(1, 200), visit(3, 300)]);
+        assert_eq!((curve[&4].visits, curve[&4].all.rate()), (2, 125_000));
+    }
+
+    #[test]
+    fn a1_one_failure_in_many_breaks_nothing_and_one_refusal_does() {
+        let with =
+            |completed, failed, refused| Measured { completed, failed, refused, ..Measured::default() };
+        assert!(!with(19, 1, 0).broke());
+        assert!(with(18, 1, 0).broke());
+        assert!(with(1000, 0, 1).broke());
+        assert!(!with(0, 0, 0).broke());
+    }
+}

@@ -1,0 +1,127 @@
+//! What blocks growth (C2): each cause is told in the status, by `why` and as a metric, while it holds; once it is
+//! removed, on the admin port where that is the way, the fleet grows by itself at the next evaluation.
+
+use std::path::Path;
+
+use hyper::Method;
+use serde_json::{Value, json};
+use tidegate_shared::names::metric;
+use tidegate_tests::client::{Answer, Client};
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::eventually;
+use tidegate_tests::gateway::Gateway;
+use tokio::task::JoinHandle;
+
+use super::why::{QUICK, busy, finding, text};
+
+/// One replica for each request, from one to three.
+fn fleet() -> Deployment {
+    let deployment = Deployment::named("chat").engine(QUICK).set("min", 1).set("max", 3);
+    deployment.set("rule", "concurrency").set("target_concurrency", 1)
+}
+
+async fn send(gateway: &Gateway, method: Method, path: &str, body: &Value) -> Answer {
+    let answer = Client::h1(gateway.admin).send(method, path, &[], body.to_string()).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    answer
+}
+
+async fn resize(gateway: &Gateway, change: Value) {
+    send(gateway, Method::PUT, "/deployments/chat/sizing", &change).await;
+}
+
+/// Waits until status, `why` and metrics all say that `reason` blocks growth; gives what `why` says at `line`.
+async fn blocked(gateway: &Gateway, reason: &str, line: &str) -> String {
+    eventually(&format!("{reason} is the decision"), async || {
+        let chat = gateway.status().await["deployments"][0].clone();
+        if chat["decision"]["reason"] == reason { Ok(()) } else { Err(chat.to_string()) }
+    })
+    .await;
+    let labels = [("deployment", "chat"), ("reason", reason)];
+    let counted = gateway.metrics().await.total(metric::DECISIONS, &labels);
+    assert!(counted >= 1.0, "{reason} is counted {counted} times");
+    text(&finding(gateway, line, "now").await).to_owned()
+}
+
+/// Waits until `count` replicas are ready; what was decided next after the last `reason` is to grow.
+async fn resumes(gateway: &Gateway, reason: &str, count: usize, clients: Vec<JoinHandle<Answer>>) {
+    gateway.ready_replicas(count).await;
+    let past = Client::h1(gateway.admin).get("/deployments/chat/decisions?limit=100").await.json();
+    let past = past["decisions"].as_array().cloned().unwrap_or_default();
+    let at = past.iter().position(|decision| decision["reason"] == reason).expect("it was blocked");
+    let next = at.checked_sub(1).and_then(|at| past.get(at)).expect("something was decided since");
+    let grows = ["demand", "queue_stalled", "on_their_way", "from_zero", "below_min"];
+    assert!(grows.iter().any(|grow| next["reason"] == *grow), "{next} comes after {reason}");
+    clients.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn c2_max_blocks_growth_until_it_is_raised() {
+    let gateway = Gateway::launch(Config::of(fleet().set("max", 1))).await;
+    gateway.ready_replicas(1).await;
+    let clients = busy(&gateway, 2);
+    let told = blocked(&gateway, "at_max", "at_max").await;
+    assert!(told.starts_with("max is 1 and 1 is there, while "), "{told}");
+    resize(&gateway, json!({"max": 2})).await;
+    resumes(&gateway, "at_max", 2, clients).await;
+}
+
+#[tokio::test]
+async fn c2_m1_a_price_cap_below_every_offer_blocks_growth_until_it_is_raised() {
+    let gateway = Gateway::launch(Config::of(fleet().set("process.price", 2))).await;
+    gateway.ready_replicas(1).await;
+    resize(&gateway, json!({"price_cap": 1.5})).await;
+    let clients = busy(&gateway, 2);
+    let told = blocked(&gateway, "price_cap", "blocked").await;
+    assert!(told.contains("$1.50/h") && told.contains("$2.00/h"), "{told}");
+    assert_eq!(gateway.status().await["deployments"][0]["replicas"].as_array().map(Vec::len), Some(1));
+    resize(&gateway, json!({"price_cap": 2})).await;
+    resumes(&gateway, "price_cap", 2, clients).await;
+}
+
+#[tokio::test]
+async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
+    let config = Config::of(fleet().set("min", 0).set("process.price", 1)).set("budget.credit", 0);
+    let gateway = Gateway::launch(config).await;
+    let clients = busy(&gateway, 1);
+    let told = blocked(&gateway, "no_credit", "no_credit").await;
+    assert!(told.starts_with("the credit is used up"), "{told}");
+    send(&gateway, Method::POST, "/credit", &json!({"amount": 5})).await;
+    resumes(&gateway, "no_credit", 1, clients).await;
+}
+
+#[tokio::test]
+async fn c2_a_provider_that_is_down_blocks_growth_until_it_is_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker/exec/local.py");
+    let (script, down) = (script.display().to_string(), folder.path().join("down"));
+    let list = format!(
+        "if [ -e '{}' ]; then echo in maintenance >&2; exit 1; fi; exec '{script}' list",
+        down.display()
+    );
+    let words = |words: &[&str]| words.iter().map(|word| toml::Value::from(*word)).collect::<Vec<_>>();
+    let binary = tidegate_tests::gateway::binary().display().to_string();
+    let start = [&[script.as_str(), "start", &binary, "engine", "--port", "{port}"], QUICK].concat();
+    let deployment = Deployment::named("chat")
+        .set("exec.start", words(&start))
+        .set("exec.stop", words(&[&script, "stop"]))
+        .set("exec.list", words(&["/bin/sh", "-c", &list]))
+        .set("exec.env.EXEC_LOGS", folder.path().display().to_string())
+        .set("exec.list_every", "100ms")
+        .set("max", 1);
+    let gateway = Gateway::launch(Config::of(deployment)).await;
+    std::fs::write(&down, "").expect("take it down");
+    let trouble = |chat: &Value| chat["trouble"].as_str().unwrap_or_default().contains("in maintenance");
+    eventually("the provider is down", async || {
+        let chat = gateway.status().await["deployments"][0].clone();
+        if trouble(&chat) { Ok(()) } else { Err(chat.to_string()) }
+    })
+    .await;
+    let clients = busy(&gateway, 1);
+    let told = blocked(&gateway, "provider_error", "provider_down").await;
+    assert!(told.contains("does not answer"), "{told}");
+    std::fs::remove_file(&down).expect("bring it back");
+    resumes(&gateway, "provider_error", 1, clients).await;
+    assert!(!trouble(&gateway.status().await["deployments"][0]), "and it is told no more");
+    gateway.leaves_nothing().await;
+}

@@ -1,0 +1,86 @@
+//! `tidegate tune` finds the best concurrency of llama.cpp's server with a real model (A1).
+
+use serde_json::Value;
+use tidegate::quickstart::{self, Engine, Progress};
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::gateway::{Gateway, binary};
+use tokio::process::Command;
+
+use super::not_tested;
+
+/// Requests that the server works on at a time.
+const PLACES: u32 = 4;
+
+/// One replica with four places.
+fn deployment(engine: &Engine) -> Deployment {
+    let slots = engine.slots.to_string();
+    let context = (engine.context * engine.slots).to_string();
+    let words = engine.command.iter().enumerate().map(|(at, word)| {
+        let before = at.checked_sub(1).and_then(|at| engine.command.get(at)).map_or("", String::as_str);
+        // As an argument of llama-server, or as the launcher's third.
+        let is_slots = *word == slots && (before == "-np" || before == "{port}");
+        let is_context = *word == context && before == "-c";
+        match (is_slots, is_context) {
+            (true, _) => PLACES.to_string(),
+            (_, true) => (engine.context * PLACES).to_string(),
+            _ => word.clone(),
+        }
+    });
+    let words: Vec<String> = words.collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let deployment = Deployment::named(engine.model).process(&words);
+    let deployment = deployment.set("mode", "active").set("min", 1).set("max", 1);
+    engine.env.iter().fold(deployment, |deployment, (name, value)| {
+        deployment.set(&format!("process.env.{name}"), value.as_str())
+    })
+}
+
+/// Runs `tidegate tune` with these options to its end, and gives what it told, an event each.
+async fn tune(gateway: &Gateway, model: &str, options: &[&str]) -> Vec<Value> {
+    let admin = format!("http://{}", gateway.admin);
+    let mut command = Command::new(binary());
+    command.args(["tune", model, "--admin", &admin, "--json"]).args(options).kill_on_drop(true);
+    let done = command.output().await.expect("tidegate runs");
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{err}\n{out}");
+    eprintln!("{out}");
+    out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn target(events: &[Value]) -> u32 {
+    let found = events.last().filter(|event| event["event"] == "found").expect("a target");
+    found["target"].as_u64().and_then(|target| u32::try_from(target).ok()).expect("a number")
+}
+
+/// The time to the first token of each concurrency, in milliseconds: the middle of the visits' 95th percentiles.
+fn first_tokens(events: &[Value], concurrency: u32) -> f64 {
+    let steps =
+        events.iter().filter(|event| event["event"] == "measured" && event["concurrency"] == concurrency);
+    let times: Vec<f64> = steps.filter_map(|step| step["ttft_p95_ms"].as_f64()).collect();
+    assert!(!times.is_empty(), "{concurrency} was measured");
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// Must show: `tidegate tune` on a real llama-server with 4 slots finds a target within one of what a full sweep shows. Who
+/// comes when all slots are taken waits for one, which the first token tells on any machine; throughput hardly grows on two
+/// cores that others use too. The sweep goes up and down again, so that a machine that gets slower does not bend it.
+#[tokio::test]
+async fn a1_needs_network_the_target_of_a_real_engine_is_within_one_of_a_full_sweep() {
+    let engine = match quickstart::prepare(&Progress::stderr()).await {
+        Ok(engine) => engine,
+        Err(error) => return not_tested("tuning of llama.cpp's server", &error.to_string()),
+    };
+    let gateway = Gateway::launch(Config::of(deployment(&engine))).await;
+    gateway.ready_replicas(1).await;
+    let short = ["--prompt-tokens", "24", "--output-tokens", "16"];
+    let all = ["--at", "1,2,3,4,5,6,7,8,8,7,6,5,4,3,2,1", "--dry-run"];
+    let swept = tune(&gateway, engine.model, &[&short[..], &all[..]].concat()).await;
+    let goal = (first_tokens(&swept, PLACES) * first_tokens(&swept, PLACES + 2)).sqrt();
+    let kept =
+        (1..=2 * PLACES).take_while(|at| first_tokens(&swept, *at) <= goal).last().expect("one keeps it");
+
+    let goal = format!("{goal:.0}ms");
+    let tuned = target(&tune(&gateway, engine.model, &[&short[..], &["--ttft-p95", &goal]].concat()).await);
+    assert!(tuned.abs_diff(kept) <= 1, "tuned {tuned}, a sweep shows {kept} for {goal}");
+    gateway.assert_idle().await;
+}

@@ -1,0 +1,87 @@
+//! What a gateway must not forget over `kill -9`: the size that was set, the credit that was added, and what was spent.
+//!
+//! Remembers what the gateway said is saved, and compares. Kills nothing.
+
+use std::time::Instant;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::deadline::eventually;
+use crate::gateway::Gateway;
+
+/// What a replica of these tests costs in an hour: a dollar a second.
+pub const PRICE: u32 = 3600;
+/// What may be missing of a replica that ended while nobody looked: its account is kept when the fleet changes and each
+/// 10 s, and is on disk a second later.
+const UNSEEN: f64 = 11.0;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Books {
+    began: Instant,
+    /// The most replicas that there ever are.
+    most: u32,
+    min: u32,
+    added: i64,
+    spent: f64,
+}
+
+impl Books {
+    /// Nothing was changed yet, in a fleet of at most `most` replicas.
+    pub fn new(most: u32) -> Self {
+        Self { began: Instant::now(), most, min: 0, added: 0, spent: 0.0 }
+    }
+
+    /// Sets `min` and adds a dollar; both are said to be saved.
+    pub async fn change(&mut self, gateway: &Gateway, min: u32) {
+        for (method, path, body) in [
+            (Method::PUT, "/deployments/chat/sizing", json!({"min": min})),
+            (Method::POST, "/credit", json!({"amount": 1})),
+        ] {
+            let answer = Client::h1(gateway.admin).send(method, path, &[], body.to_string()).await;
+            assert_eq!((answer.status, &answer.json()["unsaved"]), (200, &Value::Null), "{:?}", answer.body);
+        }
+        (self.min, self.added) = (min, self.added + 1);
+    }
+
+    /// Notes what was spent, right before a kill.
+    pub async fn look(&mut self, gateway: &Gateway) {
+        self.spent = spent(&gateway.status().await);
+    }
+
+    /// After the restart: the size and the credit as they were said to be saved, and of the money neither less than what
+    /// can have gone unseen, nor more than the whole fleet can have cost, nor anything unaccounted for.
+    pub async fn check(&self, gateway: &Gateway) {
+        let least = self.spent - f64::from(self.most) * UNSEEN;
+        let status = eventually("the account goes on", async || {
+            let status = gateway.status().await;
+            let found = spent(&status);
+            if found >= least {
+                Ok(status)
+            } else {
+                Err(format!("{found} < {least}, at most seen: {}", self.spent))
+            }
+        })
+        .await;
+        let most = self.began.elapsed().as_secs_f64() * f64::from(self.most);
+        assert!(spent(&status) <= most, "{} spent of {most} at most", spent(&status));
+        let chat = &status["deployments"][0];
+        let min = &chat["sizing"]["min"];
+        assert_eq!((&min["value"], &min["from"]), (&self.min.into(), &"set".into()), "{chat}");
+        assert_eq!(status["records"]["trouble"], Value::Null, "{status}");
+        let credit = Client::h1(gateway.admin).get("/credit").await.json();
+        assert_eq!(credit["added"], self.added * 1_000_000, "{credit}");
+    }
+}
+
+/// What the first deployment has spent, in dollars.
+fn spent(status: &Value) -> f64 {
+    status["deployments"][0]["money"]["spent"].as_f64().expect("what was spent") / 1e6
+}
+
+/// How many kills a suite makes; `TIDEGATE_KILLS` asks for more.
+pub fn kills() -> u32 {
+    std::env::var("TIDEGATE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+}

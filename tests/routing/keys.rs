@@ -64,7 +64,7 @@ async fn c_095_conversations_of_every_kind_of_name_are_placed_evenly() {
         let crowd = Crowd::of(gateway.address, 1).await;
         for kind in KINDS {
             let ways =
-                at_a_time(20 * replicas, 8, |index| {
+                at_a_time(100 * replicas, 8, |index| {
                     let (crowd, name) = (crowd.clone(), kind(index));
                     async move {
                         Way::of(&crowd.post(CHAT, &[("x-session-id", &name)], &chat("chat", "hi")).await)

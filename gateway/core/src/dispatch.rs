@@ -331,7 +331,7 @@ impl Dispatcher {
                 let Entry { promised, start_by, .. } = entry;
                 let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
                 let ticket = self.queue.enter(entry.kept.arrived, waiter);
-                self.pump(now);
+                self.pump_for(now, ticket);
                 Verdict::Wait(ticket)
             }
         }

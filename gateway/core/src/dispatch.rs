@@ -216,7 +216,7 @@ impl Dispatcher {
         self.replicas.account(now, id, |replica| replica.ledger.ask(now));
     }
 
-    /// It answered.
+    /// It answered. Dropped where it was not asked, or counts as another since ([`Change::Failed`]).
     pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
         self.replicas.account(now, id, |replica| replica.ledger.report(now, report));
         self.pump(now);

@@ -55,18 +55,12 @@ impl Books {
     /// can have gone unseen, nor more than the whole fleet can have cost, nor anything unaccounted for.
     pub async fn check(&self, gateway: &Gateway) {
         let least = self.spent - f64::from(self.most) * UNSEEN;
-        let status = eventually("the account goes on", async || {
-            let status = gateway.status().await;
-            let found = spent(&status);
-            if found >= least {
-                Ok(status)
-            } else {
-                Err(format!("{found} < {least}, at most seen: {}", self.spent))
-            }
-        })
-        .await;
+        // Credit is told from the moment that the account goes on. It has caught up then: nothing is left to wait for.
+        let status = first_status(gateway, "the account goes on", |money| !money["credit"].is_null()).await;
+        let (found, seen) = (spent(&status), self.spent);
+        assert!(found >= least, "{found} spent after the restart, {seen} before, {least} at least");
         let most = self.began.elapsed().as_secs_f64() * f64::from(self.most);
-        assert!(spent(&status) <= most, "{} spent of {most} at most", spent(&status));
+        assert!(found <= most, "{found} spent of {most} at most");
         let chat = &status["deployments"][0];
         let min = &chat["sizing"]["min"];
         assert_eq!((&min["value"], &min["from"]), (&self.min.into(), &"set".into()), "{chat}");
@@ -77,8 +71,19 @@ impl Books {
 }
 
 /// What the first deployment has spent, in dollars.
-fn spent(status: &Value) -> f64 {
+pub fn spent(status: &Value) -> f64 {
     status["deployments"][0]["money"]["spent"].as_f64().expect("what was spent") / 1e6
+}
+
+/// The first status in which the money of the first deployment is as `wanted`. What must hold from then on is to be
+/// checked of this one: whatever is forgotten would be spent anew by the next.
+pub async fn first_status(gateway: &Gateway, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    eventually(what, async || {
+        let status = gateway.status().await;
+        let money = &status["deployments"][0]["money"];
+        if wanted(money) { Ok(status) } else { Err(money.to_string()) }
+    })
+    .await
 }
 
 /// How many kills a suite makes; `TIDEGATE_KILLS` asks for more.

@@ -21,8 +21,8 @@ struct Ratio {
 
 impl Ratio {
     fn learn(&mut self, numerator: u64, denominator: u64) {
-        self.numerator = self.numerator - self.numerator / MEMORY + numerator;
-        self.denominator = self.denominator - self.denominator / MEMORY + denominator;
+        self.numerator = (self.numerator - self.numerator / MEMORY).saturating_add(numerator);
+        self.denominator = (self.denominator - self.denominator / MEMORY).saturating_add(denominator);
     }
 
     /// `of × numerator / denominator`, rounded up.

@@ -145,13 +145,14 @@ pub(super) fn named_by<'a>(path: &'a str, ending: &str) -> &'a str {
     path.strip_prefix(DEPLOYMENTS).and_then(|rest| rest.strip_suffix(ending)).unwrap_or(path)
 }
 
-/// The deployment of that name, as it is written in a path.
+/// The deployment of that name or alias, as it is written in a path.
 ///
 /// # Errors
 /// 404 with those that there are.
 pub(super) fn find<'a>(admin: &'a Admin, name: &str) -> Result<&'a Watched, ApiError> {
     let name = percent_decode_str(name).decode_utf8_lossy();
-    let found = admin.watched.iter().find(|watched| watched.pool.name().as_str() == name);
+    let known = admin.gateway.directory.find(&name);
+    let found = known.and_then(|known| admin.watched.iter().find(|one| *one.pool.name() == known.name));
     found.ok_or_else(|| explain::name_models(ApiError::unknown_model(&name), &admin.gateway))
 }
 

@@ -69,11 +69,12 @@ pub fn only(fields: &Fields, name: Name) -> Result<Option<&[u8]>, ApiError> {
 fn drop_fields(fields: &mut Fields, unwanted: Names) {
     if fields.has(Name::Connection) {
         let mut named: SmallVec<[u8; 64]> = SmallVec::new();
-        for names in fields.all(Name::Connection).filter(|names| text(names).is_some()) {
+        for names in fields.all(Name::Connection) {
             named.extend_from_slice(names);
             named.push(b',');
         }
-        named.split(|byte| *byte == b',').for_each(|name| fields.remove_named(name.trim_ascii()));
+        let names = named.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        names.filter(|name| !name.is_empty()).for_each(|name| fields.remove_named(name));
     }
     fields.remove(unwanted);
 }
@@ -96,6 +97,16 @@ mod tests {
         answer.set(Name::TransferEncoding, "chunked");
         for_client(&mut answer);
         assert!(answer.is_empty());
+    }
+
+    #[test]
+    fn h5_fields_that_connection_names_go_whatever_else_it_holds() {
+        let mut request = fields(&[("connection", " ,, X-Mine ,\u{e9}"), ("x-mine", "1"), ("x-other", "2")]);
+        for_replica(&mut request);
+        assert_eq!(
+            request.iter().collect::<Vec<_>>(),
+            fields(&[("x-other", "2")]).iter().collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -135,17 +135,23 @@ fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, BadBody> {
     value.iter().try_fold(0, add).map(Some).ok_or_else(|| cursor.wanted("a whole number"))
 }
 
+/// More tokens than any request holds: an engine that says so is wrong, and is not believed.
+const MOST: u64 = 1 << 32;
+
 impl From<Counts> for Usage {
     fn from(counts: Counts) -> Self {
+        let likely = |count: Option<u64>| count.filter(|count| *count < MOST);
         // The messages API counts what the cache held, and what went into it, beside `input_tokens`, not in it.
         let beside = counts
             .cache_read_input_tokens
             .unwrap_or(0)
             .saturating_add(counts.cache_creation_input_tokens.unwrap_or(0));
         Self {
-            prompt: counts.prompt_tokens.or(counts.input_tokens.map(|input| input.saturating_add(beside))),
-            completion: counts.completion_tokens.or(counts.output_tokens),
-            cached: counts.cached_tokens.or(counts.cache_read_input_tokens),
+            prompt: likely(
+                counts.prompt_tokens.or(counts.input_tokens.map(|input| input.saturating_add(beside))),
+            ),
+            completion: likely(counts.completion_tokens.or(counts.output_tokens)),
+            cached: likely(counts.cached_tokens.or(counts.cache_read_input_tokens)),
         }
     }
 }
@@ -217,6 +223,12 @@ mod tests {
     fn the_last_usage_that_makes_sense_is_taken() {
         let body = br#"{"usage":{"prompt_tokens":1}} {"usage":{"prompt_tokens":2}} {"usage":null} {"usage":{}} {"content":"usage"}"#;
         assert_eq!(find(body), Some(Usage { prompt: Some(2), ..Usage::default() }));
+    }
+
+    #[test]
+    fn r8_counts_that_cannot_be_are_no_counts() {
+        let body = br#"{"usage":{"prompt_tokens":18446744073709551615,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":4294967296}}}"#;
+        assert_eq!(find(body), Some(Usage { completion: Some(7), ..Usage::default() }));
     }
 
     #[test]

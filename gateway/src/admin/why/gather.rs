@@ -2,12 +2,11 @@
 //! slashes or escapes. Changes nothing.
 
 use bytes::Bytes;
-use percent_encoding::percent_decode_str;
 use tidegate_shared::offer::Price;
 
 use super::facts::{Facts, Known};
 use super::{WhyAnswer, answer};
-use crate::admin::explain::name_models;
+use crate::admin::manage::find;
 use crate::admin::{Admin, Watched, drain, drift};
 use crate::openai::ApiError;
 
@@ -21,12 +20,7 @@ pub(in crate::admin) fn asked_about(path: &str) -> Option<&str> {
 /// # Errors
 /// 404 with the names that there are where `path` names no deployment.
 pub(in crate::admin) fn why(admin: &Admin, path: &str) -> Result<Bytes, ApiError> {
-    let name = percent_decode_str(asked_about(path).unwrap_or_default()).decode_utf8_lossy();
-    let found = admin.gateway.directory.find(&name);
-    let watched = found.and_then(|found| admin.watched.iter().find(|one| *one.pool.name() == found.name));
-    let Some(watched) = watched else {
-        return Err(name_models(ApiError::unknown_model(&name), &admin.gateway));
-    };
+    let watched = find(admin, asked_about(path).unwrap_or_default())?;
     Ok(serde_json::to_vec(&of(admin, watched)).unwrap_or_default().into())
 }
 

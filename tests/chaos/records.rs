@@ -1,12 +1,12 @@
 //! `kill -9` of the gateway while it writes its records: what it said is saved is there, nothing is there twice, and money
 //! is neither forgotten nor spent twice (M2, M3).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::cell::Cell;
 use std::time::Instant;
 
 use hyper::Method;
 use serde_json::{Value, json};
+use tidegate_tests::books::{PRICE, first_status, spent};
 use tidegate_tests::client::Client;
 use tidegate_tests::config::Config;
 use tidegate_tests::deadline::eventually;
@@ -16,37 +16,37 @@ use crate::fleet::{QUICK, engines};
 
 /// How often it is killed.
 const KILLS: u32 = 10;
-/// What a replica costs: a dollar a second.
-const PRICE: u32 = 3600;
 
-fn spent(status: &Value) -> f64 {
-    status["deployments"][0]["money"]["spent"].as_f64().expect("what was spent") / 1e6
+/// Changes something; `None` once the gateway is dead, and saved where it answers.
+async fn saved(admin: Client, method: Method, path: &str, change: Value) -> Option<()> {
+    let answer = admin.attempt(method, path, change.to_string()).await?;
+    assert_eq!((answer.status, &answer.json()["unsaved"]), (200, &Value::Null), "{path}: {:?}", answer.body);
+    Some(())
 }
 
 /// Adds dollars and changes the size until the gateway dies under it, in the middle of some change; gives how many
 /// dollars it said are saved.
 async fn change(gateway: &Gateway) -> i64 {
-    let (admin, saved) = (gateway.admin, Arc::new(AtomicI64::new(0)));
-    let counted = Arc::clone(&saved);
-    let changes = tokio::spawn(async move {
-        loop {
-            let add = json!({"amount": 1}).to_string();
-            let answer = Client::h1(admin).send(Method::POST, "/credit", &[], add).await.json();
-            assert_eq!(answer["unsaved"], Value::Null, "{answer}");
-            counted.fetch_add(1, Ordering::SeqCst);
-            let size = json!({"max": 5}).to_string();
-            Client::h1(admin).send(Method::PUT, "/deployments/chat/sizing", &[], size).await;
+    let (admin, dollars) = (Client::h1(gateway.admin), Cell::new(0));
+    let changes = async {
+        while saved(admin, Method::POST, "/credit", json!({"amount": 1})).await.is_some() {
+            dollars.set(dollars.get() + 1);
+            let size = json!({"max": 5});
+            if saved(admin, Method::PUT, "/deployments/chat/sizing", size).await.is_none() {
+                break;
+            }
         }
-    });
-    eventually("some changes are saved", async || match saved.load(Ordering::SeqCst) {
-        0..3 => Err("not yet".to_owned()),
-        _ => Ok(()),
-    })
-    .await;
-    gateway.kill();
-    // It ends with the connection.
-    let _ = changes.await;
-    saved.load(Ordering::SeqCst)
+    };
+    let dies = async {
+        eventually("some changes are saved", async || match dollars.get() {
+            0..3 => Err("not yet".to_owned()),
+            _ => Ok(()),
+        })
+        .await;
+        gateway.kill();
+    };
+    tokio::join!(changes, dies);
+    dollars.get()
 }
 
 #[tokio::test]
@@ -60,22 +60,16 @@ async fn m2_ten_kills_in_the_middle_of_writes_and_no_money_is_lost_or_spent_twic
     for round in 0..KILLS {
         // Both replicas are in an account that is on disk once they are seen to cost.
         let rate = f64::from(PRICE * 2) * 1e6;
-        let before = eventually("both cost", async || {
-            let status = gateway.status().await;
-            let money = &status["deployments"][0]["money"];
-            if money["rate"].as_f64() == Some(rate) { Ok(spent(&status)) } else { Err(money.to_string()) }
-        })
-        .await;
+        let cost = |money: &Value| money["rate"].as_f64() == Some(rate);
+        let before = spent(&first_status(&gateway, "both cost", cost).await);
         let saved = added + change(&gateway).await;
         gateway.restart().await;
-        gateway.ready_replicas(2).await;
-        let status = eventually("the account goes on", async || {
-            let status = gateway.status().await;
-            if spent(&status) >= before { Ok(status) } else { Err(format!("{} < {before}", spent(&status))) }
-        })
-        .await;
+        // The time between is paid for by then.
+        let status = first_status(&gateway, "both cost again", cost).await;
+        let found = spent(&status);
+        assert!(found >= before, "round {round}: {found} spent, and {before} before");
         let most = began.elapsed().as_secs_f64() * 2.0;
-        assert!(spent(&status) <= most, "round {round}: {} spent of {most} at most", spent(&status));
+        assert!(found <= most, "round {round}: {found} spent of {most} at most");
         let chat = &status["deployments"][0];
         assert_eq!((&chat["max"], &chat["sizing"]["max"]["from"]), (&5.into(), &"set".into()), "{chat}");
         let credit = Client::h1(gateway.admin).get("/credit").await.json();

@@ -88,7 +88,7 @@ async fn a1_a_user_of_the_only_replica_comes_first() {
 #[tokio::test]
 async fn a1_whoever_leaves_has_the_replica_serve_again() {
     let gateway = gateway(2).await;
-    let tuning = Client::h1(gateway.admin).stream(TUNE, &json!({})).await;
+    let tuning = Client::h1(gateway.admin).stream(TUNE, &json!({"replica": "2"})).await;
     until_held(&gateway, 1).await;
     drop(tuning);
     until_held(&gateway, 0).await;
@@ -100,11 +100,16 @@ async fn a1_what_cannot_be_measured_is_told() {
     let gateway = gateway(1).await;
     let asked = async |path: &str, body: Value| {
         let answer = Client::h1(gateway.admin).post(path, &body).await;
-        (answer.status, answer.json()["error"]["message"].as_str().expect("a message").to_owned())
+        (answer.status, answer.json()["error"].clone())
     };
-    let (status, why) = asked(TUNE, json!({"replica": "chat-9"})).await;
-    assert_eq!((status, why.as_str()), (404, "there is no replica `chat-9`; there are chat-1"));
-    let (status, why) = asked(TUNE, json!({"at": [0]})).await;
-    assert_eq!((status, why.as_str()), (400, "at is 0, but must be 1 to 1024"));
+    for unknown in ["chat-9", "9"] {
+        let (status, error) = asked(TUNE, json!({"replica": unknown})).await;
+        let told = format!("the replica `{unknown}` does not exist; there are `chat-1`");
+        assert_eq!((status, &error["message"]), (404, &told.into()));
+        // The same answer as to a drain.
+        assert_eq!(asked(&format!("/deployments/chat/drain/{unknown}"), Value::Null).await, (status, error));
+    }
+    let (status, error) = asked(TUNE, json!({"at": [0]})).await;
+    assert_eq!((status, &error["message"]), (400, &"at is 0, but must be 1 to 1024".into()));
     assert_eq!(asked("/deployments/chatt/tune", json!({})).await.0, 404);
 }

@@ -88,12 +88,35 @@ impl Client {
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
     ) -> Stream {
-        let body = body.into();
+        let request = self.typed(method, path, headers, body.into());
+        let stream = TcpStream::connect(self.server).await.expect("connect");
+        Stream::from(within("an answer", self.exchange(stream, request)).await.expect("an answer"))
+    }
+
+    /// Sends any request to a server that may die meanwhile; `None` where there is no connection, or no whole answer.
+    pub async fn attempt(self, method: Method, path: &str, body: impl Into<Bytes>) -> Option<Answer> {
+        let request = self.typed(method, path, &[], body.into());
+        let stream = within("a connection, or none", TcpStream::connect(self.server)).await.ok()?;
+        let mut answer =
+            Stream::from(within("an answer, or its end", self.exchange(stream, request)).await.ok()?);
+        while let Some(more) = answer.bytes().await.ok()? {
+            answer.ahead.extend_from_slice(&more);
+        }
+        Some(answer.whole().await)
+    }
+
+    /// A request whose body, if it has one, is JSON unless a header says otherwise.
+    fn typed(
+        self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Request<Full<Bytes>> {
         let of_no_type = !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let json = [("content-type", "application/json")];
         let typed = &json[..usize::from(of_no_type && !body.is_empty())];
-        let request = self.request(method, path, &[typed, headers].concat(), Full::new(body));
-        Stream::from(within("an answer", self.exchange(request)).await.expect("an answer"))
+        self.request(method, path, &[typed, headers].concat(), Full::new(body))
     }
 
     /// Posts a body of JSON piece by piece and returns as soon as the head of the answer is there. Where no header tells
@@ -109,7 +132,8 @@ impl Client {
     ) -> Result<Stream, hyper::Error> {
         let headers = [&[("content-type", "application/json")], headers].concat();
         let request = self.request(Method::POST, path, &headers, body);
-        within("an answer, or its end", self.exchange(request)).await.map(Stream::from)
+        let stream = TcpStream::connect(self.server).await.expect("connect");
+        within("an answer, or its end", self.exchange(stream, request)).await.map(Stream::from)
     }
 
     fn request<B>(self, method: Method, path: &str, headers: &[(&str, &str)], body: B) -> Request<B> {
@@ -124,22 +148,24 @@ impl Client {
         request.body(body).expect("a request")
     }
 
-    async fn exchange<B>(self, request: Request<B>) -> Result<Response<Incoming>, hyper::Error>
+    async fn exchange<B>(
+        self,
+        stream: TcpStream,
+        request: Request<B>,
+    ) -> Result<Response<Incoming>, hyper::Error>
     where
         B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
     {
-        let stream = TcpStream::connect(self.server).await.expect("connect");
         stream.set_nodelay(true).expect("no delay");
         let io = TokioIo::new(stream);
         match self.version {
             Version::H1 => {
-                let (mut sender, connection) = http1::handshake(io).await.expect("handshake");
+                let (mut sender, connection) = http1::handshake(io).await?;
                 tokio::spawn(async move { drop(connection.await) });
                 sender.send_request(request).await
             }
             Version::H2 => {
-                let (mut sender, connection) =
-                    http2::handshake(TokioExecutor::new(), io).await.expect("handshake");
+                let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
                 tokio::spawn(async move { drop(connection.await) });
                 sender.send_request(request).await
             }

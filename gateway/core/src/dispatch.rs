@@ -115,6 +115,8 @@ pub struct Dispatcher {
     starts_from: Instant,
     /// Requests sent to replicas so far.
     sent: u64,
+    /// Requests sent to the replica that is held, when it became so.
+    sent_before_hold: u64,
     judge: Judge,
     budget: Budget,
     woken: Vec<(TicketId, Result<Lease, Rejection>)>,
@@ -145,6 +147,7 @@ impl Dispatcher {
             start_took: None,
             starts_from: Instant::ZERO,
             sent: 0,
+            sent_before_hold: 0,
             judge: Judge::default(),
             budget: Budget::default(),
             woken: Vec::new(),

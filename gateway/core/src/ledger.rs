@@ -70,6 +70,8 @@ impl Since {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     in_flight: u32,
+    /// Requests that were ever sent.
+    sent: u64,
     /// Tokens of the requests in progress.
     own: u64,
     report: Option<EngineReport>,
@@ -82,6 +84,7 @@ impl Ledger {
     /// A request of `tokens` is sent.
     pub fn charge(&mut self, now: Instant, tokens: Tokens) -> Charge {
         self.in_flight += 1;
+        self.sent += 1;
         let charge = Charge { tokens: tokens.0, at: now };
         self.add(now, tokens.0);
         charge
@@ -126,6 +129,11 @@ impl Ledger {
     /// Requests in progress, by the gateway's own account.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// Requests that were ever sent, those that have ended included.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// The load.

@@ -10,11 +10,10 @@ use serde::{Deserialize, Serialize};
 use tidegate_scaler::control::Drained;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{ReplicaId, replica_name};
-use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::Instant;
 
 use super::ask::DEPLOYMENTS;
-use super::manage::{body, conflict, find, json, unsaved};
+use super::manage::{body, conflict, find, find_replica, json, unsaved};
 use super::{Admin, Watched};
 use crate::openai::ApiError;
 use crate::pool::Change;
@@ -83,7 +82,7 @@ pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<
     body(admin, request).await?;
     let (name, replica) = asked_about(&path).unwrap_or_default();
     let watched = find(admin, name)?;
-    let id = named(watched, replica)?;
+    let id = find_replica(watched, &percent_decode_str(replica).decode_utf8_lossy())?;
     let now = admin.gateway.clock.now();
     if undo {
         put_back(watched, id)?
@@ -118,24 +117,6 @@ fn put_back(watched: &Watched, id: ReplicaId) -> Result<(), ApiError> {
         watched.pool.change(id, Change::Undrain);
     }
     Ok(())
-}
-
-/// The replica of that public name, or with that number.
-fn named(watched: &Watched, written: &str) -> Result<ReplicaId, ApiError> {
-    let asked = percent_decode_str(written).decode_utf8_lossy();
-    let pool = &watched.pool;
-    let all = pool.observe().replicas;
-    let name = |facts: &ReplicaFacts| replica_name(pool.name(), facts.id);
-    let is = |facts: &&ReplicaFacts| name(facts) == *asked || facts.id.0.to_string() == *asked;
-    all.iter().find(is).map(|facts| facts.id).ok_or_else(|| {
-        let there: Vec<_> = all.iter().map(|facts| format!("`{}`", name(facts))).collect();
-        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-        let shown: String = asked.chars().take(100).collect();
-        let mut error =
-            ApiError::bad_request(format!("the replica `{shown}` does not exist; there are {there}"));
-        (error.status, error.error.code) = (404, Some("replica_not_found"));
-        error
-    })
 }
 
 /// What tells a fixed replica from one that takes its number later; the number alone does of the others.

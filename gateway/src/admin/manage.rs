@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_scaler::house::Credit;
 use tidegate_scaler::store::MOST_DECISIONS;
+use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::offer::Money;
 use tidegate_shared::problem::Problem;
 use tidegate_shared::time::{Duration, Instant};
@@ -154,6 +155,26 @@ pub(super) fn find<'a>(admin: &'a Admin, name: &str) -> Result<&'a Watched, ApiE
     let known = admin.gateway.directory.find(&name);
     let found = known.and_then(|known| admin.watched.iter().find(|one| *one.pool.name() == known.name));
     found.ok_or_else(|| explain::name_models(ApiError::unknown_model(&name), &admin.gateway))
+}
+
+/// The replica of `watched` of that public name, or with that number.
+///
+/// # Errors
+/// 404 with those that there are.
+pub(super) fn find_replica(watched: &Watched, asked: &str) -> Result<ReplicaId, ApiError> {
+    let pool = &watched.pool;
+    let all: Vec<_> = pool.observe().replicas.iter().map(|facts| facts.id).collect();
+    let is = |id: &ReplicaId| replica_name(pool.name(), *id) == asked || id.0.to_string() == asked;
+    all.iter().copied().find(is).ok_or_else(|| {
+        let there: Vec<_> = all.iter().map(|id| format!("`{}`", replica_name(pool.name(), *id))).collect();
+        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let shown: String = asked.chars().take(100).collect();
+        let mut error =
+            ApiError::bad_request(format!("the replica `{shown}` does not exist; there are {there}"));
+        (error.status, error.error.code) = (404, Some("replica_not_found"));
+        error.error.param = Some("replica");
+        error
+    })
 }
 
 /// 409 where nobody sizes the fleet.

@@ -18,12 +18,12 @@ use tidegate_scaler::store::Tuned;
 use tidegate_scaler_core::config::Task;
 use tidegate_scaler_core::tune::drift::{LEAST_SEEN, Workload};
 use tidegate_scaler_core::tune::search::{Goals, MOST};
-use tidegate_shared::id::{ReplicaId, replica_name};
+use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::Hold;
 use tidegate_shared::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::manage::{body, conflict, find, named_by, unsaved};
+use super::manage::{body, conflict, find, find_replica, named_by, unsaved};
 use super::{Admin, Watched, drift};
 use crate::openai::ApiError;
 use crate::pool::{Holding, NoHold};
@@ -221,24 +221,10 @@ async fn keep(admin: &Admin, watched: &Watched, done: &Done) -> (bool, Option<St
     }
 }
 
-/// Holds the replica that is asked for by its public name, or any.
+/// Holds the replica that is asked for, or any.
 fn hold(watched: &Watched, wanted: Option<&str>) -> Result<Holding, ApiError> {
     let name = watched.pool.name();
-    let ids = || watched.pool.observe().replicas.into_iter().map(|replica| replica.id);
-    let wanted: Option<ReplicaId> = match wanted {
-        None => None,
-        Some(wanted) => {
-            let found = ids().find(|id| replica_name(name, *id) == wanted);
-            Some(found.ok_or_else(|| {
-                let wanted: String = wanted.chars().take(100).collect();
-                let there: Vec<_> = ids().map(|id| replica_name(name, id)).collect();
-                let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-                let mut error = bad("replica", format!("there is no replica `{wanted}`; there are {there}"));
-                error.status = 404;
-                error
-            })?)
-        }
-    };
+    let wanted = wanted.map(|wanted| find_replica(watched, wanted)).transpose()?;
     watched.pool.hold(wanted).map_err(|no| {
         conflict(match (no, wanted) {
             (NoHold::Held(id), _) => format!("{} is being measured already", replica_name(name, id)),

@@ -43,15 +43,17 @@ impl Dispatcher {
             }
         };
         let hold = if self.replicas.ready() > 1 { Hold::Aside } else { Hold::Serving };
+        self.sent_before_hold = self.replicas.get(id).map_or(0, |replica| replica.ledger.sent());
         self.change(now, id, Change::Hold(hold));
         Ok((id, hold))
     }
 
     /// Whether a replica is held and can go on being measured: it is ready, and nobody needs it more. Nobody does while
-    /// nobody waits in line, nor is sent there where it serves.
+    /// nobody waits in line, nor is or was sent there where it serves: a request that has ended by now spoils it as well.
     pub fn may_measure(&self, id: ReplicaId) -> bool {
         let Some(replica) = self.replicas.get(id) else { return false };
-        let free = replica.hold != Some(Hold::Serving) || replica.ledger.in_flight() == 0;
+        let asked = replica.ledger.in_flight() > 0 || replica.ledger.sent() > self.sent_before_hold;
+        let free = replica.hold != Some(Hold::Serving) || !asked;
         replica.hold.is_some() && replica.phase == Phase::Ready && free && self.queue.is_empty()
     }
 }

@@ -38,6 +38,11 @@ fn a1_the_only_replica_goes_on_serving_and_a_request_there_comes_first() {
     let lease = forward(dispatcher.arrive(ms(2), &ask(1)));
     assert!(!dispatcher.may_measure(ONE));
     dispatcher.end(ms(3), lease, &Spent::default());
+    // Nobody may have looked while it was there, and it was served beside what was measured.
+    assert!(!dispatcher.may_measure(ONE), "it was asked");
+    dispatcher.change(ms(4), ONE, Change::Release);
+    assert_eq!(dispatcher.hold(ms(5), None), Ok((ONE, Hold::Serving)));
+    assert!(dispatcher.may_measure(ONE), "what came before counts no more");
 }
 
 #[test]

@@ -9,6 +9,12 @@ const MEMORY: u64 = 64;
 const WHOLE: u64 = 1024;
 /// Tokens of an image, as vision encoders commonly make them.
 const IMAGE_TOKENS: u64 = 800;
+/// Tokens of one answer that are believed: so many, or 16 times as many as usual. An engine whose counter is wrong, or a
+/// number that a client had it say, moves the usual answer little.
+const ANSWER_MAX: u64 = 8 << 10;
+const UNUSUAL: u64 = 16;
+/// Tokens that a prompt may have beside one for each byte of its text: templates and tools.
+const TEMPLATE_MAX: u64 = 4096;
 /// Prompts shorter than this say nothing about the speed of prefilling: other costs hide it.
 const PREFILL_MIN: u64 = 64;
 
@@ -109,6 +115,7 @@ impl Estimate {
         if let Some(prompt) = spent.prompt {
             let images = u64::from(facts.images).saturating_mul(IMAGE_TOKENS);
             let text = prompt.saturating_sub(facts.token_ids.saturating_add(images));
+            let text = text.min(facts.text_bytes.saturating_add(TEMPLATE_MAX));
             if facts.text_bytes > 0 && text > 0 {
                 self.tokens_per_byte.learn(text, facts.text_bytes);
             }
@@ -118,7 +125,9 @@ impl Estimate {
             self.seen += 1;
         }
         if let Some(output) = spent.output.filter(|_| facts.choices > 0) {
-            self.answer.learn(output.saturating_mul(WHOLE), u64::from(facts.choices) * WHOLE);
+            let choices = u64::from(facts.choices);
+            let most = self.answer.times(UNUSUAL * choices).max(ANSWER_MAX * choices);
+            self.answer.learn(output.min(most).saturating_mul(WHOLE), choices * WHOLE);
         }
         let uncached = spent.prompt.map(|prompt| prompt.saturating_sub(spent.cached.unwrap_or(0)));
         if let (Some(uncached), Some(first_byte)) =
@@ -133,6 +142,16 @@ impl Estimate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r8_one_count_that_cannot_be_moves_little() {
+        let mut estimate = Estimate::default();
+        let before = (estimate.prompt(&facts(400)).0, estimate.output(&facts(400)).0);
+        let absurd = Spent { prompt: Some(u64::MAX), output: Some(u64::MAX), ..Spent::default() };
+        estimate.learn(&facts(400), &absurd);
+        let after = (estimate.prompt(&facts(400)).0, estimate.output(&facts(400)).0);
+        assert!(after.0 <= 10 * before.0 && after.1 <= before.1 + 4096, "{before:?} {after:?}");
+    }
 
     fn facts(text_bytes: u64) -> RequestFacts {
         RequestFacts { text_bytes, choices: 1, ..RequestFacts::default() }

@@ -37,34 +37,61 @@ impl Usage {
     }
 }
 
-/// The last usage object in `tail`, the end of a JSON answer or of a stream. Text that a model wrote cannot be
-/// mistaken for one: inside a JSON string its quotes are escaped.
+/// The last usage object in `tail`, the end of a JSON answer or of a stream; one that lies deeper than another, as in what
+/// an engine echoes of a request, is not it. Text that a model wrote cannot be mistaken for one: inside a JSON string its
+/// quotes are escaped.
 pub fn find(tail: &[u8]) -> Option<Usage> {
     let mut before = tail;
-    loop {
-        // No name inside of a usage has this letter.
-        let at = memrchr(b'g', before)?;
-        let (start, end) = (at.checked_sub(BEFORE_G)?, at - BEFORE_G + KEY.len());
+    let mut best: Option<(usize, Usage)> = None;
+    // No name inside of a usage has this letter.
+    while let Some(at) = memrchr(b'g', before).filter(|at| *at >= BEFORE_G) {
+        let (start, end) = (at - BEFORE_G, at - BEFORE_G + KEY.len());
         if tail.get(start..end) == Some(KEY)
-            && let Some(usage) = tail.get(end..).and_then(usage)
+            && let Some((usage, rest)) = tail.get(end..).and_then(usage)
         {
-            return Some(usage);
+            let depth = depth(rest);
+            if depth <= 1 {
+                return Some(usage);
+            }
+            if best.is_none_or(|(least, _)| depth < least) {
+                best = Some((depth, usage));
+            }
         }
-        before = before.get(..at)?;
+        before = before.get(..at).unwrap_or_default();
     }
+    best.map(|(_, usage)| usage)
+}
+
+/// In how many objects and arrays something lies that is followed by `rest`: so many are closed there.
+fn depth(rest: &[u8]) -> usize {
+    let (mut open, mut depth, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in rest {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted => {}
+            b'{' | b'[' => open += 1,
+            b'}' | b']' if open > 0 => open -= 1,
+            b'}' | b']' => depth += 1,
+            _ => {}
+        }
+    }
+    depth
 }
 
 const KEY: &[u8] = br#""usage""#;
 /// Bytes of it before its `g`.
 const BEFORE_G: usize = 4;
 
-/// Reads `: {…}` at the start of `rest`.
-fn usage(rest: &[u8]) -> Option<Usage> {
+/// Reads `: {…}` at the start of `rest`; gives what follows, too.
+fn usage(rest: &[u8]) -> Option<(Usage, &[u8])> {
     let mut cursor = Cursor::new(rest);
     cursor.take(b':', "a value").ok()?;
     let mut counts = Counts::default();
     members(&mut cursor, |name, cursor| counts.member(name, cursor)).ok()?;
-    Some(Usage::from(counts)).filter(|usage| !usage.is_silent())
+    let usage = Usage::from(counts);
+    (!usage.is_silent()).then(|| (usage, rest.get(cursor.at()..).unwrap_or_default()))
 }
 
 /// Reads an object by its members; `read` takes the value of each.
@@ -136,7 +163,7 @@ fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, BadBody> {
 }
 
 /// More tokens than any request holds: an engine that says so is wrong, and is not believed.
-const MOST: u64 = 1 << 32;
+const MOST: u64 = 1 << 24;
 
 impl From<Counts> for Usage {
     fn from(counts: Counts) -> Self {
@@ -229,6 +256,16 @@ mod tests {
     fn r8_counts_that_cannot_be_are_no_counts() {
         let body = br#"{"usage":{"prompt_tokens":18446744073709551615,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":4294967296}}}"#;
         assert_eq!(find(body), Some(Usage { completion: Some(7), ..Usage::default() }));
+    }
+
+    #[test]
+    fn r8_what_an_engine_echoes_of_a_request_is_not_its_usage() {
+        let echo = br#"{"usage":{"prompt_tokens":11,"x":{"usage":{"prompt_tokens":99}}},"metadata":{"s":"}\"{","usage":{"prompt_tokens":99}}}"#;
+        assert_eq!(find(echo), Some(Usage { prompt: Some(11), ..Usage::default() }));
+        let event = b"data: {\"response\":{\"usage\":{\"input_tokens\":7},\"metadata\":{\"usage\":{\"input_tokens\":99}}}}\n\ndata: [DONE]\n\n";
+        assert_eq!(find(event), Some(Usage { prompt: Some(7), ..Usage::default() }));
+        let later = b"data: {\"message\":{\"usage\":{\"input_tokens\":7}}}\n\ndata: {\"usage\":{\"output_tokens\":3}}\n\n";
+        assert_eq!(find(later), Some(Usage { completion: Some(3), ..Usage::default() }));
     }
 
     #[test]

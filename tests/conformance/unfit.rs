@@ -120,7 +120,7 @@ async fn r5_q2_a_static_fleet_that_cannot_be_reached_is_named_so_and_comes_back(
     assert!(message.contains("model `chat` can be reached"), "{message}");
     assert!(!message.contains("127.0.0.1") && !message.contains("no-such-host"), "no address: {message}");
     let found = why(&gateway).await.to_string();
-    assert!(found.contains("chat-1: unreachable since") && found.contains("Connection refused"), "{found}");
+    assert!(found.contains("chat-1: unreachable for") && found.contains("Connection refused"), "{found}");
     for name in ["chat-1", "chat-2"] {
         assert_eq!(gateway.log().matches(&format!("{name} cannot be reached at ")).count(), 1);
     }

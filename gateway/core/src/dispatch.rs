@@ -219,7 +219,7 @@ impl Dispatcher {
         self.replicas.account(now, id, |replica| replica.ledger.ask(now));
     }
 
-    /// It answered.
+    /// It answered. Dropped where it was not asked, or counts as another since ([`Change::Failed`]).
     pub fn report(&mut self, now: Instant, id: ReplicaId, report: EngineReport) {
         self.replicas.account(now, id, |replica| replica.ledger.report(now, report));
         self.pump(now);
@@ -334,7 +334,7 @@ impl Dispatcher {
                 let Entry { promised, start_by, .. } = entry;
                 let waiter = Waiter { facts, tried, since: now, extra, promised, start_by };
                 let ticket = self.queue.enter(entry.kept.arrived, waiter);
-                self.pump(now);
+                self.pump_for(now, ticket);
                 Verdict::Wait(ticket)
             }
         }

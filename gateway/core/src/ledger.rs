@@ -111,9 +111,10 @@ impl Ledger {
         self.asked = Some(Since::begin(now));
     }
 
-    /// It answered.
+    /// It answered. An answer to a question that is not known, or was forgotten meanwhile, is dropped: nobody kept what
+    /// was sent since, and what it tells may be of an engine that is no more. The next question is soon asked.
     pub fn report(&mut self, now: Instant, mut report: EngineReport) {
-        let mut since = self.asked.take().unwrap_or(Since::begin(report.asked));
+        let Some(mut since) = self.asked.take() else { return };
         since.told = now;
         report.asked = since.at;
         self.since = since;
@@ -263,6 +264,23 @@ mod tests {
         assert_eq!(ledger.load(ms(7001)), Tokens(100));
         ledger.release(&charge);
         assert_eq!(ledger.load(ms(7002)), Tokens(0));
+    }
+
+    #[test]
+    fn r8_an_answer_that_comes_after_its_question_was_forgotten_hides_nothing_that_was_sent() {
+        let mut ledger = Ledger::default();
+        ledger.ask(ms(0));
+        ledger.report(ms(1), used(700));
+        ledger.ask(ms(10));
+        let charge = ledger.charge(ms(11), Tokens(100));
+        ledger.forget();
+        ledger.report(ms(12), EngineReport { asked: ms(10), ..used(0) });
+        assert_eq!((ledger.load(ms(13)), ledger.capacity()), (Tokens(100), None));
+        ledger.ask(ms(1010));
+        ledger.report(ms(1011), used(120));
+        assert_eq!((ledger.load(ms(1012)), ledger.capacity()), (Tokens(120), Some(Tokens(10_000))));
+        ledger.release(&charge);
+        assert_eq!(ledger.load(ms(1013)), Tokens(20), "somebody else's");
     }
 
     #[test]

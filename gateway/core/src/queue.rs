@@ -125,8 +125,7 @@ impl Queue {
         self.line.contains_key(&id)
     }
 
-    /// Who holds that place.
-    #[cfg(test)]
+    /// Who stands in that place.
     pub fn waiter(&self, id: TicketId) -> Option<&Waiter> {
         self.line.get(&id)
     }

@@ -182,7 +182,7 @@ mod tests {
         let expected = "\
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
 t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
-t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replicas (their URLs)
+t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 ";
         assert_eq!(faults(&error(FAULTY), Style::PLAIN), expected);
@@ -197,7 +197,7 @@ t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"1
 t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
   2 | colour = \"\\u0041\"
     | ^^^^^^
-t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replicas (their URLs)
+t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
   3 | [[deployment]]
     |   ^^^^^^^^^^
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32

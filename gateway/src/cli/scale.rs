@@ -76,8 +76,11 @@ enum Setting {
     Min,
     Max,
     Mode,
+    /// As the table names it, too.
+    #[value(alias = "target_concurrency")]
     Target,
     Autoscale,
+    #[value(alias = "price_cap")]
     PriceCap,
 }
 

@@ -267,7 +267,7 @@ fn source(table: &mut Table<'_, '_>, given: &[&str], base: &Path, name: &str) ->
         [_] => sources.into_iter().flatten().next(),
         [] => {
             let rule = "must have a process (a command to start), docker (an image), exec (commands of your own), \
-                        slurm (jobs of a cluster) or replicas (their URLs)";
+                        slurm (jobs of a cluster) or replica (its URL)";
             table.faults().add(table.place(), rule);
             None
         }

@@ -26,7 +26,7 @@ use tidegate_shared::time::Instant;
 use super::Dispatcher;
 use super::place::{Ask, Choice};
 use super::replicas::Replica;
-use crate::queue::{Queue, TicketId};
+use crate::queue::{Queue, TicketId, Waiter};
 use crate::route::{Policy, Rank, Share};
 
 /// Replicas that are claimed at most: each costs a look at the fleet whenever a place is free.
@@ -67,19 +67,51 @@ impl Claims {
         self.list.retain(|claim| claim.ticket != ticket);
     }
 
-    /// Who has left the line claims nothing, and the fleet may have become smaller.
-    fn prune(&mut self, queue: &Queue, most: usize) {
+    /// Who has left the line claims nothing, and the fleet may have become smaller. Gives whether any was dropped.
+    fn prune(&mut self, queue: &Queue, most: usize) -> bool {
+        let count = self.list.len();
         self.list.retain(|claim| queue.contains(claim.ticket));
         self.list.truncate(most);
+        self.list.len() < count
     }
 
     /// Enters a claim; whoever stands behind and has claimed the same must look for another. Beyond `most`, the last
-    /// lose theirs.
-    fn enter(&mut self, claim: Claim, most: usize) {
-        self.list.retain(|known| known.ticket != claim.ticket && known.replica != claim.replica);
+    /// lose theirs. Gives whether anybody else lost his.
+    fn enter(&mut self, claim: Claim, most: usize) -> bool {
+        self.drop(claim.ticket);
+        let others = self.list.len();
+        self.list.retain(|known| known.replica != claim.replica);
         let at = self.list.partition_point(|known| known.ticket < claim.ticket);
         self.list.insert(at, claim);
         self.list.truncate(most);
+        self.list.len() <= others
+    }
+}
+
+/// What each replica with a free place has room for, looked up once for the whole line.
+struct Rooms {
+    /// Within the load limit, largest first; `None` for one that is over it.
+    list: Vec<(Option<Tokens>, ReplicaId)>,
+    /// The largest up to all that an engine can hold, which only those have that are at home there (R4). It may be
+    /// more than is left by now.
+    at_home: Option<Tokens>,
+}
+
+impl Rooms {
+    /// The largest that the request may use; `None` where all are claimed. The inner is `None` where it has none.
+    fn largest(&self, ask: &Ask<'_>) -> Option<Option<Tokens>> {
+        let mut unclaimed = self.list.iter().filter(|(_, id)| !ask.is_claimed(*id)).peekable();
+        unclaimed.peek()?;
+        Some(unclaimed.find(|(_, id)| ask.may_try(*id)).and_then(|(room, _)| *room))
+    }
+
+    /// A replica has another room by now, or none where it has no free place.
+    fn update(&mut self, id: ReplicaId, room: Option<Option<Tokens>>) {
+        self.list.retain(|(_, known)| *known != id);
+        if let Some(room) = room {
+            let at = self.list.partition_point(|(known, _)| *known >= room);
+            self.list.insert(at, (room, id));
+        }
     }
 }
 
@@ -92,32 +124,60 @@ impl Dispatcher {
         }
     }
 
-    /// Lets whoever may go leave the line, in order, and keeps room for who must wait for it. Takes a step for each
-    /// that waits where some replica has a free place and none has room for the first.
+    /// Lets whoever may go leave the line, in order, and keeps room for who must wait for it. Looks at the fleet once, and
+    /// again for each that goes and each that claims; where some replica has a free place, it takes a step for each that
+    /// waits, which is to compare two numbers and, where only a home can have room for him, to look his up.
     pub(super) fn pump(&mut self, now: Instant) {
         self.turn_away_late(now);
-        let most = usize::try_from(self.replicas.ready() / 2).unwrap_or(MOST).clamp(1, MOST);
+        let most = self.most_claims();
         self.claims.prune(&self.queue, most);
         // Who goes may give a home to somebody before him in the line.
         while self.pass(now, most) {}
         self.claims.look_again = self.look_again(now);
     }
 
+    /// Somebody has entered the line just now, because he fits nowhere. That lets nobody else go, so it is he alone that
+    /// may claim; the line is gone along only where others lost a claim to him, or left for him.
+    pub(super) fn pump_for(&mut self, now: Instant, ticket: TicketId) {
+        self.turn_away_late(now);
+        let most = self.most_claims();
+        if self.claims.prune(&self.queue, most) || self.claim_alone(now, ticket, most) {
+            return self.pump(now);
+        }
+        self.claims.look_again = self.look_again(now);
+    }
+
+    fn most_claims(&self) -> usize {
+        usize::try_from(self.replicas.ready() / 2).unwrap_or(MOST).clamp(1, MOST)
+    }
+
+    /// Claims as [`Dispatcher::pass`] would for who fits nowhere. Gives whether anybody else lost his claim.
+    fn claim_alone(&mut self, now: Instant, ticket: TicketId, most: usize) -> bool {
+        let claims = self.claims.before(ticket);
+        let is_claimed = |rank: &Rank| claims.iter().any(|claim| claim.replica == rank.id);
+        if claims.len() >= most || self.replicas.ranked().iter().all(is_claimed) {
+            return false;
+        }
+        let Some(waiter) = self.queue.waiter(ticket) else { return false };
+        let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
+        self.claim(now, &facts, &tried, ticket, most)
+    }
+
     /// Goes along the line once. Gives whether somebody went past another and gave his conversation a home.
     fn pass(&mut self, now: Instant, most: usize) -> bool {
-        let (mut last, mut room) = (None, None);
-        let mut moved = false;
+        if self.queue.is_empty() {
+            return false;
+        }
+        let mut rooms = self.rooms(now);
+        let (mut last, mut moved) = (None, false);
         while let Some((ticket, waiter)) = self.queue.next(last) {
+            let Some(fits) = self.fits_now(now, ticket, waiter, &rooms) else { break };
             let before = self.claims.before(ticket).len();
-            let Some(left) = room.or_else(|| self.most_room(now, ticket)) else { break };
-            room = Some(left);
-            let fits = self.estimate.cost(&waiter.facts) <= left;
             if !fits && before >= most {
                 last = Some(ticket);
                 continue;
             }
             let (facts, tried) = (Arc::clone(&waiter.facts), waiter.tried.clone());
-            room = None;
             let place =
                 |this: &Self, policy: &mut dyn Policy| this.place(now, &facts, &tried, ticket, policy);
             match fits.then(|| self.with_own_policy(place)).flatten() {
@@ -127,6 +187,9 @@ impl Dispatcher {
                     self.queue.leave(ticket);
                     self.claims.drop(ticket);
                     self.woken.push((ticket, Ok(lease)));
+                    let taken =
+                        self.replicas.get(choice.replica).filter(|known| self.replicas.has_room(known));
+                    rooms.update(choice.replica, taken.map(|known| self.bounds().room(known, now)));
                 }
                 None => {
                     if before < most {
@@ -139,27 +202,31 @@ impl Dispatcher {
         moved
     }
 
-    /// The largest room for who stands at `stands`, on any replica with a free place that nobody before him has claimed;
-    /// `None` where there is no such replica. One that works on nothing, or holds nothing that is known, takes anything.
-    fn most_room(&self, now: Instant, stands: TicketId) -> Option<Tokens> {
-        let claims = self.claims.before(stands);
-        let mut most = None;
-        for rank in self.replicas.ranked() {
-            let Some(replica) = self.replicas.get(rank.id) else { continue };
-            if claims.iter().any(|claim| claim.replica == rank.id) {
-                continue;
-            }
-            let room = match replica.ledger.capacity() {
-                Some(Tokens(holds)) if replica.ledger.in_flight() > 0 => {
-                    Tokens(holds.saturating_sub(replica.ledger.load(now).0))
-                }
-                _ => return Some(Tokens(u64::MAX)),
-            };
-            most = most.max(Some(room));
-        }
-        most
+    fn rooms(&self, now: Instant) -> Rooms {
+        let bounds = self.bounds();
+        let ranked = || self.replicas.ranked().iter().filter_map(|rank| self.replicas.get(rank.id));
+        let mut list: Vec<_> = ranked().map(|replica| (bounds.room(replica, now), replica.id)).collect();
+        list.sort_unstable_by(|a, b| b.cmp(a));
+        let at_home = ranked().map(|replica| bounds.room_within(replica, now, 100)).max().flatten();
+        Rooms { list, at_home }
     }
 
+    /// Whether [`Dispatcher::place`] finds something for a waiter, told without asking the policy; `None` where nothing is
+    /// left for him nor anybody behind him.
+    fn fits_now(&self, now: Instant, ticket: TicketId, waiter: &Waiter, rooms: &Rooms) -> Option<bool> {
+        let ask = self.ask_for(now, &waiter.facts, &waiter.tried, ticket);
+        if rooms.largest(&ask)?.is_some_and(|room| ask.cost <= room) {
+            return Some(true);
+        }
+        if rooms.at_home.is_none_or(|room| ask.cost > room) {
+            return Some(false);
+        }
+        let found = self.find(now, &waiter.facts).map(|(_, found)| found);
+        Some(self.home(&ask, found).is_some_and(|home| self.bounds().keeps(home, &ask)))
+    }
+
+    /// Claims the replica of which the smallest part has to end until the request fits there, unless it has claimed one
+    /// that it may still use. Gives whether anybody else lost his claim.
     fn claim(
         &mut self,
         now: Instant,
@@ -167,7 +234,7 @@ impl Dispatcher {
         tried: &[ReplicaId],
         ticket: TicketId,
         most: usize,
-    ) {
+    ) -> bool {
         let ask = self.ask_for(now, facts, tried, ticket);
         let may =
             |replica: &&Replica| replica.is_open() && replica.health.admits() && ask.may_use(replica.id);
@@ -178,18 +245,18 @@ impl Dispatcher {
         };
         match kept.or_else(nearest).map(|replica| replica.id) {
             Some(replica) => self.claims.enter(Claim { ticket, replica }, most),
-            None => self.claims.drop(ticket),
+            None => {
+                self.claims.drop(ticket);
+                false
+            }
         }
     }
 
     /// The part of what runs on a replica that has to end until a request fits there.
     fn part_to_end(&self, replica: &Replica, ask: &Ask<'_>) -> Share {
         let load = replica.ledger.load(ask.now).0;
-        let over = replica.ledger.capacity().map_or(0, |Tokens(holds)| {
-            let limit = u128::from(holds) * u128::from(self.limits.load_percent) / 100;
-            let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-            load.saturating_add(ask.cost.0).saturating_sub(limit)
-        });
+        let limit = self.bounds().limit(replica, self.limits.load_percent);
+        let over = limit.map_or(0, |limit| load.saturating_add(ask.cost.0).saturating_sub(limit.0));
         let of_load = Share::of(Tokens(over.min(load)), load);
         let of_places = match self.replicas.has_room(replica) {
             true => Share::default(),

@@ -77,9 +77,34 @@ impl Bounds<'_> {
         if ask.is_claimed(replica.id) {
             return false;
         }
-        let Some(capacity) = replica.ledger.capacity() else { return true };
-        let load = u128::from(replica.ledger.load(ask.now).0) + u128::from(ask.cost.0);
-        replica.ledger.in_flight() == 0 || load * 100 <= u128::from(capacity.0) * u128::from(percent)
+        self.room_within(replica, ask.now, percent).is_some_and(|room| ask.cost <= room)
+    }
+
+    /// The largest request that leaves it within `percent` of what its engine can hold; `None` where it is beyond that
+    /// already. One that works on nothing, or of which nothing is known, takes anything.
+    pub(super) fn room_within(&self, replica: &Replica, now: Instant, percent: u32) -> Option<Tokens> {
+        match self.limit(replica, percent) {
+            Some(Tokens(limit)) if replica.ledger.in_flight() > 0 => {
+                limit.checked_sub(replica.ledger.load(now).0).map(Tokens)
+            }
+            _ => Some(Tokens(u64::MAX)),
+        }
+    }
+
+    /// The same within the load limit.
+    pub(super) fn room(&self, replica: &Replica, now: Instant) -> Option<Tokens> {
+        self.room_within(replica, now, self.limits.load_percent)
+    }
+
+    /// So many percent of what its engine can hold, rounded down, where that is known.
+    pub(super) fn limit(&self, replica: &Replica, percent: u32) -> Option<Tokens> {
+        let limit = u128::from(replica.ledger.capacity()?.0) * u128::from(percent) / 100;
+        Some(Tokens(u64::try_from(limit).unwrap_or(u64::MAX)))
+    }
+
+    /// Whether it may take a request that is at home there though it is over its load limit (R4).
+    pub(super) fn keeps(&self, home: &Replica, ask: &Ask<'_>) -> bool {
+        !home.health.is_full(ask.now) && self.has_place(home) && self.holds(home, ask, 100)
     }
 
     /// Whether it may take the request at all (Q1).
@@ -211,9 +236,7 @@ impl Dispatcher {
         policy: &mut dyn Policy,
     ) -> Option<(ReplicaId, Route)> {
         let bounds = self.bounds();
-        let home = found.and_then(|found| self.replicas.get(found.home));
-        let home = home.filter(|home| home.is_open() && home.health.admits() && ask.may_try(home.id));
-        let Some(home) = home else {
+        let Some(home) = self.home(ask, found) else {
             let route = match (found, &facts.identity) {
                 // Suspected, or tried in vain: it may be well in a moment.
                 (Some(found), _) if self.is_ready(found.home) => Route::Detour,
@@ -233,8 +256,7 @@ impl Dispatcher {
         if bounds.is_under(home, ask) {
             return Some((home.id, Route::Home));
         }
-        let full = home.health.is_full(ask.now);
-        let stays = !full && bounds.has_place(home) && bounds.holds(home, ask, 100);
+        let stays = bounds.keeps(home, ask);
         let under = |id: ReplicaId| {
             id != home.id
                 && ask.may_try(id)
@@ -248,6 +270,12 @@ impl Dispatcher {
             None if stays => Some((home.id, Route::Home)),
             None => Some((self.pick(ask, facts, policy)?, Route::Detour)),
         }
+    }
+
+    /// The home of a conversation, where it takes requests and did not fail this one.
+    pub(super) fn home(&self, ask: &Ask<'_>, found: Option<Found>) -> Option<&Replica> {
+        let home = self.replicas.get(found?.home)?;
+        (home.is_open() && home.health.admits() && ask.may_try(home.id)).then_some(home)
     }
 
     /// Whether it can be hoped to serve again in a moment.

@@ -9,6 +9,7 @@ mod fair;
 mod growth;
 mod hold;
 mod judge;
+mod line;
 mod load;
 mod overload;
 mod priority;

@@ -8,7 +8,7 @@ use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
 use super::words::{ahead, count, list, pick, span};
-use super::{Finding, Line};
+use super::{Finding, Line, Standing};
 
 const STATIC: &str = "the fleet is fixed: nothing is started or stopped here";
 const UNSEEN: &str = "the fleet was not evaluated yet";
@@ -43,7 +43,9 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
         pick(current, "and it is full", "and all of them are full").to_owned()
     };
     let text = format!("{there}{on_the_way}, {needs}; {}", facts.waits());
-    Line::AtMax.now(text).advise(raise_max(facts))
+    // Nobody waits: the last decision may be older than what is seen, and there may be places beyond the target.
+    let standing = if queues { Standing::Now } else { Standing::Ahead };
+    Line::AtMax.so(standing, text).advise(raise_max(facts))
 }
 
 fn raise_max(facts: &Facts<'_>) -> String {

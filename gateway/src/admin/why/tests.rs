@@ -261,6 +261,13 @@ fn e2_at_max_tells_max_load_queue_and_need() {
     assert_eq!(case.finding(line).advice.as_deref(), Some("raise max; each one more may cost up to $1.00/h"));
     case.sizing.max = 4;
     case.says(line, Standing::No, "max is 4 and 2 are there, 2 may be added");
+    let mut served = Case::new(2, 97, 4, ScaleReason::AtMax);
+    served.sizing.max = 2;
+    served.says(
+        line,
+        Standing::Ahead,
+        "max is 2 and 2 are there, while 97 in flight need 4 replicas; nobody waits",
+    );
     let mut one = Case::new(1, 2, 1, ScaleReason::Steady).queue(1, SECOND);
     one.sizing.max = 1;
     one.says(

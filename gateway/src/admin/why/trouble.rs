@@ -63,8 +63,8 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
         let why = match (replica.phase, EjectedStatus::new(known.trust, facts.seen.at)) {
             _ if let Some((unfit, since)) = known.unfit => {
                 let what = match unfit {
-                    Unfit::OtherModel => "serves another model since",
-                    Unfit::Unreachable => "unreachable since",
+                    Unfit::OtherModel => "has served another model for",
+                    Unfit::Unreachable => "unreachable for",
                 };
                 format!("{what} {}{}", span(facts.seen.at.since(since)), trouble())
             }
@@ -72,7 +72,7 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
             (Phase::Ready, None) => format!("it is ready, but {}", known.trouble.as_ref()?),
             (Phase::Failed, _) => {
                 let since = span(facts.seen.at.since(replica.since));
-                format!("failed since {since}{}", trouble())
+                format!("failed for {since}{}", trouble())
             }
             (Phase::Starting, _) if !facts.sized => format!("not ready: {}", known.trouble.as_ref()?),
             _ => return None,

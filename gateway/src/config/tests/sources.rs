@@ -46,7 +46,7 @@ fn replicas_come_from_exactly_one_source() {
     assert_eq!(
         faults("[[deployment]]\nname = \"m\"\n"),
         [
-            "line 1: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replicas (their URLs)"
+            "line 1: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)"
         ]
     );
     assert_eq!(

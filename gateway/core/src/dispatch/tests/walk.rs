@@ -1,7 +1,7 @@
 //! A random walk over arrivals of all sizes, ends, failures, changes, engines' figures and time, which holds the invariants
 //! at every step (Q1, Q4, Q5). What it says of the line is in `fair`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tidegate_shared::demand::Observation;
@@ -87,6 +87,8 @@ struct Walk {
     now: Instant,
     leases: Vec<(Arc<RequestFacts>, Lease)>,
     waiting: BTreeMap<TicketId, (Arc<RequestFacts>, Waiting)>,
+    /// Engines that were asked and have not answered.
+    asked: BTreeSet<ReplicaId>,
     first: First,
 }
 
@@ -113,8 +115,12 @@ impl Walk {
                 let at = at % self.leases.len();
                 self.dispatcher.proved(now, &mut self.leases[at].1);
             }
-            Op::Ask(id) => self.dispatcher.ask(now, ReplicaId(id)),
+            Op::Ask(id) => self.ask(ReplicaId(id)),
             Op::Report(id, used, holds) => {
+                // Nobody answers who was not asked.
+                if !self.asked.remove(&ReplicaId(id)) {
+                    self.dispatcher.ask(now, ReplicaId(id));
+                }
                 let (kv_used, kv_capacity) = (used.map(Tokens), Some(Tokens(holds)));
                 let report = EngineReport { asked: now, kv_used, kv_capacity, ..EngineReport::default() };
                 self.dispatcher.report(now, ReplicaId(id), report);
@@ -152,6 +158,11 @@ impl Walk {
             }
             Op::End(..) | Op::Prove(_) | Op::Fail(_) | Op::Abandon(_) | Op::Grow(..) => {}
         }
+    }
+
+    fn ask(&mut self, id: ReplicaId) {
+        self.dispatcher.ask(self.now, id);
+        self.asked.insert(id);
     }
 
     fn arrive(&mut self, n: u64, priority: Priority, within: Option<u64>, text_bytes: u64) {
@@ -273,7 +284,8 @@ proptest! {
     ) {
         let limits = Limits { concurrency, queue_requests: LINE, ..Limits::default() };
         let dispatcher = fleet(limits, &sizes).with_policy(policy, 1);
-        let mut walk = Walk { dispatcher, now: ms(0), leases: Vec::new(), waiting: BTreeMap::new(), first: First::default() };
+        let (waiting, asked) = (BTreeMap::new(), BTreeSet::new());
+        let mut walk = Walk { dispatcher, now: ms(0), leases: Vec::new(), waiting, asked, first: First::default() };
         for op in &ops {
             walk.step(op);
             walk.deliver();

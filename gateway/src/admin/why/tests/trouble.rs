@@ -77,14 +77,14 @@ fn e2_c_028_replicas_that_cannot_serve_tell_since_when_and_what_to_do() {
     let found = case.finding(Line::ReplicasOut);
     assert_eq!(
         found.details,
-        ["chat-1: serves another model since 8.0 s: /v1/models lists `llama`, and not `chat`"]
+        ["chat-1: has served another model for 8.0 s: /v1/models lists `llama`, and not `chat`"]
     );
     assert!(found.advice.is_some_and(|advice| advice.contains("`model`")));
     let fewer = case.finding(Line::FewerAdded).advice;
     assert!(fewer.is_some_and(|advice| advice.starts_with("mend what keeps it from serving")));
     case.known[0].unfit = Some((Unfit::Unreachable, now() - SECOND * 90));
     let found = case.finding(Line::ReplicasOut);
-    assert!(found.details[0].starts_with("chat-1: unreachable since 90 s: "), "{:?}", found.details);
+    assert!(found.details[0].starts_with("chat-1: unreachable for 90 s: "), "{:?}", found.details);
     assert_eq!(found.advice, None);
 }
 

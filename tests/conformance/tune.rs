@@ -96,6 +96,18 @@ async fn a1_whoever_leaves_has_the_replica_serve_again() {
 }
 
 #[tokio::test]
+async fn a1_a_step_ends_when_time_is_up_and_half_of_one_tells_nothing() {
+    let gateway = gateway(2).await;
+    // A step takes 2 s at least.
+    let told = Client::h1(gateway.admin).post(TUNE, &json!({"at": [1], "limit_s": 1})).await;
+    let told = String::from_utf8_lossy(&told.body).into_owned();
+    let last = told.lines().last().expect("a line");
+    assert!(last.contains(r#""event":"failed""#) && last.contains("within 1 s"), "{told}");
+    until_held(&gateway, 0).await;
+    gateway.assert_idle().await;
+}
+
+#[tokio::test]
 async fn a1_what_cannot_be_measured_is_told() {
     let gateway = gateway(1).await;
     let asked = async |path: &str, body: Value| {

@@ -93,3 +93,20 @@ impl Drop for Holding {
         self.pool.change(self.id, Change::Release);
     }
 }
+
+#[cfg(test)]
+impl Holding {
+    /// The only replica of a deployment, at `url`, and the pool that has it.
+    pub(crate) fn of_one(url: &str, clock: crate::clock::Clock) -> (Arc<Pool>, Self) {
+        let name = tidegate_shared::id::DeploymentName::new("chat");
+        let limit = tidegate_shared::time::Duration::from_secs(5);
+        let dialer = crate::upstream::dial::Dialer { clock, limit, tls: None, http2: false };
+        let pool = Pool::new(name.clone(), super::Limits::default(), true, clock);
+        let endpoint = Arc::new(Endpoint::new(&name, ReplicaId(1), url, &dialer).expect("an endpoint"));
+        pool.state.lock().endpoints.insert(endpoint.id(), endpoint);
+        pool.change(ReplicaId(1), Change::Starting(tidegate_shared::replica::Capacity::new(1)));
+        pool.change(ReplicaId(1), Change::Ready);
+        let holding = pool.hold(None).expect("it is held");
+        (pool, holding)
+    }
+}

@@ -12,6 +12,7 @@ use tidegate_scaler_core::tune::step::{GOOD, SLICE, Step};
 use tidegate_scaler_core::tune::{Measured, curve};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::exchange::Connection;
@@ -162,8 +163,23 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    async fn tell(&self, event: Event) -> Result<(), Stop> {
-        self.out.send(event).await.map_err(|_| Stop::Left)
+    /// Waits for who looks on slowly, and no longer than it may take: then he misses some of it.
+    async fn tell(&mut self, event: Event) -> Result<(), Stop> {
+        let out = self.out;
+        while !self.is_late() {
+            tokio::select! {
+                biased;
+                place = out.reserve() => {
+                    place.map_err(|_| Stop::Left)?.send(event);
+                    return Ok(());
+                }
+                slice = self.tick() => slice?,
+            };
+        }
+        match out.try_send(event) {
+            Err(TrySendError::Closed(_)) => Err(Stop::Left),
+            Err(TrySendError::Full(_)) | Ok(()) => Ok(()),
+        }
     }
 
     /// The next slice.
@@ -230,6 +246,7 @@ impl Bench<'_> {
                 ended = &mut asked => ended,
                 now = self.tick() => match now?.since(sent) {
                     since if since >= SILENT => return Err(Stop::Silent { replica: self.replica.clone() }),
+                    _ if self.is_late() => return Err(Stop::Nothing(tell::too_little(self.job.limit))),
                     _ => continue,
                 },
             };
@@ -249,7 +266,7 @@ impl Bench<'_> {
         loop {
             match search::next(&steps, bounds, self.is_late()) {
                 Next::Try(concurrency, why) => {
-                    let (seen, error) = self.step(concurrency, why).await?;
+                    let Some((seen, error)) = self.step(concurrency, why).await? else { continue };
                     let step = Told::new(&seen, why, error);
                     self.tell(Event::Measured(step.clone())).await?;
                     steps.push(seen);
@@ -268,8 +285,9 @@ impl Bench<'_> {
         }
     }
 
-    /// Measures `concurrency` requests at a time; with how far the throughput may be off, in thousandths.
-    async fn step(&mut self, concurrency: u32, why: Why) -> Result<(Measured, Option<u128>), Stop> {
+    /// Measures `concurrency` requests at a time; with how far the throughput may be off, in thousandths. `None` where time
+    /// was up before that was known: half a step is none.
+    async fn step(&mut self, concurrency: u32, why: Why) -> Result<Option<(Measured, Option<u128>)>, Stop> {
         let mut began = self.job.clock.now();
         self.field.counts.lock().begin(began);
         self.crew.resize(concurrency, &self.field);
@@ -280,6 +298,9 @@ impl Bench<'_> {
             waited += 1;
             if self.is_broken()? {
                 break false;
+            }
+            if self.is_late() {
+                return Ok(None);
             }
             if waited >= SETTLE || (waited > 1 && self.crew.is_settled()) {
                 break true;
@@ -300,6 +321,9 @@ impl Bench<'_> {
                 if broken || step.is_enough(counts.completed, counts.ttft.len()) {
                     break;
                 }
+                if self.is_late() {
+                    return Ok(None);
+                }
             }
         }
         let noisy = step.error().is_none_or(|error| error > GOOD);
@@ -308,7 +332,7 @@ impl Bench<'_> {
             // Nothing of it weighs on the next.
             self.crew.resize(0, &self.field);
         }
-        Ok((seen, step.error()))
+        Ok(Some((seen, step.error())))
     }
 
     /// Whether the step need not go on.
@@ -363,15 +387,5 @@ impl Bench<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pool::Needed;
-
-    #[test]
-    fn what_ends_it_is_told_with_the_replica() {
-        let silent = Stop::Silent { replica: "chat-1".to_owned() };
-        assert_eq!(silent.to_string(), "chat-1 has sent nothing for 60 s");
-        let needed = tell::needed("chat-1", Needed::Waiting(3));
-        assert!(needed.starts_with("3 requests wait"), "{needed}");
-    }
-}
+#[path = "run_tests.rs"]
+mod tests;

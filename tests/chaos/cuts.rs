@@ -221,6 +221,8 @@ async fn q5_h7_r7_ten_thousand_cut_requests_leave_nothing_behind() {
     }
     for engine in &before {
         let there = streams.iter().filter(|stream| stream.header("x-tidegate-replica") == engine.id);
-        assert_eq!(there.count(), 4, "spread evenly: {}", engine.id);
+        // By tokens, of which the streams make more while the next ones come.
+        let there = there.count();
+        assert!((3..=5).contains(&there), "spread evenly: {} has {there} of 12", engine.id);
     }
 }

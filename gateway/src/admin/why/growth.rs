@@ -43,8 +43,8 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
         pick(current, "and it is full", "and all of them are full").to_owned()
     };
     let text = format!("{there}{on_the_way}, {needs}; {}", facts.waits());
-    // Nobody waits: the last decision may be older than what is seen, and there may be places beyond the target.
-    let standing = if queues { Standing::Now } else { Standing::Ahead };
+    // The last decision may be older than what is seen.
+    let standing = if queues || facts.seen.in_flight > 0 { Standing::Now } else { Standing::Ahead };
     Line::AtMax.so(standing, text).advise(raise_max(facts))
 }
 

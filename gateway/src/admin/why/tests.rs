@@ -262,7 +262,7 @@ fn e2_at_max_tells_max_load_queue_and_need() {
     case.sizing.max = 4;
     case.says(line, Standing::No, "max is 4 and 2 are there, 2 may be added");
     let mut served = Case::new(2, 97, 4, ScaleReason::AtMax);
-    served.sizing.max = 2;
+    (served.sizing.max, served.seen.in_flight) = (2, 0);
     served.says(
         line,
         Standing::Ahead,

@@ -56,13 +56,17 @@ async fn r4_a_home_over_nine_tenths_sheds_and_gets_its_conversations_back() {
     // One of the conversations keeps its home busy; the others live there, too.
     let busy = turn(&crowd, "busy").await.replica;
     let mut neighbours = Vec::new();
-    for index in 0..40 {
+    // Where one request looks larger than it was until the next report, the other replica gets more of them meanwhile.
+    for index in 0..400 {
         let name = format!("neighbour {index}");
         let way = turn(&crowd, &name).await;
         assert_eq!(way.route, "placed");
         neighbours.extend((way.replica == busy).then_some(name));
+        if neighbours.len() == 20 {
+            break;
+        }
     }
-    assert_eq!(neighbours.len(), 20, "half of them live there");
+    assert_eq!(neighbours.len(), 20, "some live there, too");
     let mut held = Vec::new();
     for _ in 0..PLACES - 2 {
         held.push(hold(fleet.gateway.client(), "busy").await);

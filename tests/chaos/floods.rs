@@ -152,8 +152,8 @@ async fn c_072_a_crowd_of_large_bodies_for_a_cold_model_leaves_room_for_others()
             assert!(held <= f64::from(128 << 20), "{held} bytes");
         }
         eprintln!("wave {wave}: {most} MiB at most, {memory} MiB before");
-        // Bodies that grow side by side and are given up leave holes, which the system's allocator keeps: over many
-        // waves up to three and a half times the limit was seen. Without a limit it would be 1900 MiB.
+        // Up to three and a half times the limit was seen over many waves; the cause is not known (holes that the
+        // system's allocator keeps are a guess). Without a limit it would be 1900 MiB.
         assert!(most < memory + 4 * 128 + 96, "wave {wave}: {most} MiB, {memory} MiB before");
         let small = gateway.client().post(CHAT, &chat("chat", "small")).await;
         assert_eq!(small.status, 200, "others are served: {:?}", small.body);

@@ -12,12 +12,31 @@ use super::ask::ROUTE;
 use super::route::RouteAnswer;
 use crate::http1::fields::Fields;
 use crate::layer::identify::identify;
-use crate::layer::read::{self, NoBody};
+use crate::layer::read::{self, NoBody, Share};
 use crate::openai::{ApiError, Operation};
 use crate::server::Gateway;
 
 /// Names that are listed where a model is unknown.
 const MOST_NAMES: usize = 20;
+
+/// The whole body of what is asked, of at most `limit` bytes, and its share of the memory for bodies.
+///
+/// # Errors
+/// What is wrong with it; what is left of it is thrown away.
+pub(super) async fn whole(gateway: &Gateway, body: Incoming, limit: u64) -> Result<(Bytes, Share), ApiError> {
+    let read = read::whole(body, limit, &gateway.budget, gateway.clock).await;
+    read.map_err(|no| match no {
+        NoBody::Refused(error, rest) => {
+            tokio::spawn(read::discard(rest));
+            error
+        }
+        NoBody::NoMemory(rest) => {
+            tokio::spawn(read::discard(rest));
+            ApiError::no_memory()
+        }
+        NoBody::Gone(_) => ApiError::bad_request("the request body ended early"),
+    })
+}
 
 /// The answer, as JSON.
 ///
@@ -32,18 +51,7 @@ pub(super) async fn answer(gateway: &Arc<Gateway>, request: Request<Incoming>) -
             return Err(error);
         }
     };
-    let read = read::whole(body, gateway.limits.body, &gateway.budget, gateway.clock).await;
-    let (body, _share) = read.map_err(|no| match no {
-        NoBody::Refused(error, rest) => {
-            tokio::spawn(read::discard(rest));
-            error
-        }
-        NoBody::NoMemory(rest) => {
-            tokio::spawn(read::discard(rest));
-            ApiError::no_memory()
-        }
-        NoBody::Gone(_) => ApiError::bad_request("the request body ended early"),
-    })?;
+    let (body, _share) = whole(gateway, body, gateway.limits.body).await?;
     let request = identify(operation, &Fields::from(&parts.headers), body, &gateway.directory);
     let request = request.map_err(|error| name_models(error, gateway))?;
     let pool = &request.deployment.pool;

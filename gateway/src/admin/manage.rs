@@ -23,7 +23,6 @@ use super::ask::{Ask, DEPLOYMENTS};
 use super::status::DecisionStatus;
 use super::{Admin, Watched, explain};
 use crate::config::{RESIZABLE, amount};
-use crate::layer::read::{self, NoBody};
 use crate::openai::ApiError;
 use crate::sizing::{Origin, sentence};
 
@@ -125,20 +124,7 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
 
 /// The whole body of a change.
 pub(super) async fn body(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiError> {
-    let body = request.into_body();
-    let read = read::whole(body, MOST_BODY, &admin.gateway.budget, admin.gateway.clock).await;
-    let (body, _share) = read.map_err(|no| match no {
-        NoBody::Refused(error, rest) => {
-            tokio::spawn(read::discard(rest));
-            error
-        }
-        NoBody::NoMemory(rest) => {
-            tokio::spawn(read::discard(rest));
-            ApiError::no_memory()
-        }
-        NoBody::Gone(_) => ApiError::bad_request("the request body ended early"),
-    })?;
-    Ok(body)
+    explain::whole(&admin.gateway, request.into_body(), MOST_BODY).await.map(|(body, _)| body)
 }
 
 /// The name that stands in `path` before `ending`, as it is written there.

@@ -40,7 +40,7 @@ pub struct SizingAnswer {
     pub deployment: String,
     /// Each setting that can be changed while the gateway runs.
     pub sizing: BTreeMap<String, SizingValue>,
-    /// Why a change is not on disk yet; it is in force all the same, and is tried again.
+    /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct CreditAnswer {
     pub added: Money,
     /// What is left.
     pub left: Money,
-    /// Why a change is not on disk yet; it is in force all the same, and is tried again.
+    /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
                 let added = top_up(&body)?;
                 admin.house.top_up(added, now).ok_or_else(no_credit)?;
             }
-            let unsaved = if changes { unsaved(admin).await } else { None };
+            let unsaved = unsaved(admin).await;
             let Credit { configured, added, left } = admin.house.credit(now).ok_or_else(no_credit)?;
             Ok(json(&CreditAnswer { configured, added, left, unsaved }))
         }
@@ -98,7 +98,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
             if changes {
                 resize(watched, &body, now)?;
             }
-            let unsaved = if changes { unsaved(admin).await } else { None };
+            let unsaved = unsaved(admin).await;
             Ok(json(&sizing(watched, unsaved, now)))
         }
     }
@@ -270,7 +270,7 @@ struct Past<'a> {
     decisions: Vec<DecisionStatus>,
 }
 
-/// Why what was changed just now is not on disk.
+/// Why what was changed until now is not on disk. Also asked by who only looks: somebody else may have changed it just now.
 pub(super) async fn unsaved(admin: &Admin) -> Option<String> {
     let store = admin.store.as_ref()?;
     match timeout(DISK, store.flush()).await {

@@ -45,24 +45,42 @@ pub struct RecordsStatus {
     pub waiting: usize,
     /// Decisions that were dropped because too many waited.
     pub dropped: u64,
+    /// Rows that cannot be read and are left out, each with its table, its key and why.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
+    /// What is wrong, as a sentence; absent while all is well.
+    #[serde(default)]
+    pub problem: Option<String>,
 }
 
 impl RecordsStatus {
     /// What the store says.
     pub fn new(view: StoreView) -> Self {
-        let StoreView { path, trouble, waiting, dropped } = view;
-        Self { file: path.display().to_string(), trouble, waiting, dropped }
+        let problem = problem(&view);
+        let StoreView { path, trouble, waiting, dropped, unreadable } = view;
+        let (file, waiting) = (path.display().to_string(), waiting.records());
+        Self { file, trouble, waiting, dropped, unreadable, problem }
     }
+}
 
-    /// What is wrong, as a sentence; `None` while all is well.
-    pub fn sentence(&self) -> Option<String> {
-        let Self { file, trouble, waiting, dropped } = self;
-        let why = trouble.as_ref()?;
-        let lost = if *dropped == 0 { String::new() } else { format!(", {dropped} decisions are lost") };
-        Some(format!(
-            "{file} takes nothing: {why}; {waiting} records are held in memory and would be lost with the gateway{lost}"
-        ))
+/// What is wrong with the records, as a sentence.
+fn problem(view: &StoreView) -> Option<String> {
+    let StoreView { path, trouble, waiting, dropped, unreadable } = view;
+    let mut parts = Vec::new();
+    if let Some(why) = trouble {
+        let lost = if *dropped == 0 { String::new() } else { format!("; {dropped} decisions are lost") };
+        parts.push(format!(
+            "nothing is saved: {why}; held in memory, and lost if the gateway ends: {waiting}{lost}"
+        ));
     }
+    if !unreadable.is_empty() {
+        let rows = match unreadable.len() {
+            1 => "a row cannot be read and is".to_owned(),
+            count => format!("{count} rows cannot be read and are"),
+        };
+        parts.push(format!("{rows} left out: {}", unreadable.join("; ")));
+    }
+    (!parts.is_empty()).then(|| format!("{}: {}", path.display(), parts.join(". Also, ")))
 }
 
 /// One deployment.

@@ -21,8 +21,8 @@ const DECISIONS: usize = 5;
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
     let mut text = format!("tidegate {}, up {}\n", clean(&status.version), age(status.uptime_s));
-    if let Some(trouble) = status.records.as_ref().and_then(|records| records.sentence()) {
-        text.push_str(&sentence("trouble: ", &trouble, Some(Tint::Red), style));
+    if let Some(trouble) = status.records.as_ref().and_then(|records| records.problem.as_ref()) {
+        text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
     for deployment in &status.deployments {
         text.push('\n');

@@ -125,13 +125,13 @@ fn the_shape_survives_a_round_trip() {
 #[test]
 fn a1_the_status_tells_what_was_set_and_tuned_and_what_the_records_suffer() {
     let status = r#"{"version":"0.1.0","uptime_s":3,"records":{"file":"s/.tidegate.db","trouble":"database or disk is full",
-      "waiting":3,"dropped":0},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
+      "waiting":3,"dropped":0,"problem":"s/.tidegate.db: nothing is saved: the disk is full"},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
       "in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,"replicas":[],"decision":null,"trouble":null,"sizing":{
       "max":{"value":4,"from":"default","age_s":null},"min":{"value":1,"from":"set","age_s":64},
       "target_concurrency":{"value":24,"from":"tuned","age_s":190000,"on":"L4"}}}]}"#;
     let text = render(&serde_json::from_str(status).expect("the shape"), Style::PLAIN);
-    let expected = "tidegate 0.1.0, up 3.0s\n  trouble: s/.tidegate.db takes nothing: database or disk is full; 3 records \
-                    are held in memory and would be lost with the gateway\n\nchat  process, flex, 1 to 4 replicas; 0 \
+    let expected = "tidegate 0.1.0, up 3.0s\n  trouble: s/.tidegate.db: nothing is saved: the disk \
+                    is full\n\nchat  process, flex, 1 to 4 replicas; 0 \
                     ready\n  0 in flight, 0 queued, 0 conversations\n  min 1: set by hand 1m 4s ago; target_concurrency \
                     24: tuned on L4 2d 4h ago\n";
     assert_eq!(text, expected);

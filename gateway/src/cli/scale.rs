@@ -190,7 +190,7 @@ fn dollars(text: &str) -> Result<serde_json::Number, &'static str> {
 }
 
 pub(super) fn not_saved(why: Option<String>) -> String {
-    let told = |why: String| format!("not saved yet, a restart would forget it: {}\n", clean(&why));
+    let told = |why: String| format!("not saved, a restart would forget it: {}\n", clean(&why));
     why.map(told).unwrap_or_default()
 }
 
@@ -227,7 +227,7 @@ mod tests {
             "min":{"value":2,"from":"set","age_s":64.0}},"unsaved":"database or disk is full"}"#;
         let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
         let expected = "chat\n  SETTING  VALUE  FROM\n  max          4  default\n  min          2  set by hand 1m 4s ago\n\
-            not saved yet, a restart would forget it: database or disk is full\n";
+            not saved, a restart would forget it: database or disk is full\n";
         assert_eq!(text, expected);
     }
 }

@@ -12,6 +12,9 @@ use super::*;
 use crate::house::{Credit, House};
 use tidegate_scaler_core::budget::Bounds;
 
+mod lost;
+mod unreadable;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn at(second: u32) -> Instant {
@@ -178,7 +181,10 @@ async fn a_disk_that_takes_nothing_costs_nothing_once_it_does_again() {
     let why = store.flush().await.unwrap_err();
     assert_eq!(why, "database is locked (another program works with the file)");
     let view = store.view();
-    assert_eq!((view.trouble, view.waiting, view.dropped), (Some(why), 2, 0));
+    assert_eq!(
+        (view.trouble, view.waiting.to_string(), view.dropped),
+        (Some(why), "1 setting and 1 decision".to_owned(), 0)
+    );
     store.set(&chat(), "min", Some("3".to_owned()), at(2));
     let past = store.decisions(&chat(), 9, at(3)).await.unwrap();
     assert_eq!((past.len(), past[0].age), (1, SECOND * 2), "what waits is told too");
@@ -188,7 +194,7 @@ async fn a_disk_that_takes_nothing_costs_nothing_once_it_does_again() {
     other.execute_batch("ROLLBACK").unwrap();
     store.flush().await.unwrap();
     let view = store.view();
-    assert_eq!((view.trouble, view.waiting), (None, 0));
+    assert_eq!((view.trouble, view.waiting), (None, Waiting::default()));
     store.close().await;
     let (_, kept) = open(dir.path(), 9);
     assert_eq!(kept.settings[0].value, "3", "the last word counts");
@@ -197,9 +203,10 @@ async fn a_disk_that_takes_nothing_costs_nothing_once_it_does_again() {
 #[test]
 fn a_full_disk_is_told_as_one() {
     let dir = tempfile::tempdir().unwrap();
-    let db = schema::open(&dir.path().join(FILE)).unwrap();
+    let path = dir.path().join(FILE);
+    let db = schema::open(&path).unwrap();
     db.pragma_update(None, "max_page_count", 12).unwrap();
-    let mut table = Table::begin(db, epoch(0)).unwrap();
+    let mut table = Table::begin(&path, db, epoch(0)).unwrap();
     let mut batch = batch::Batch::default();
     (0..4000).for_each(|target| batch.decided(chat(), decision(at(1), target)));
     let why = schema::told(&table.write(&batch).unwrap_err());
@@ -302,7 +309,7 @@ async fn a_file_that_is_cut_off_anywhere_is_refused_and_not_begun_anew() {
     store.close().await;
     let path = dir.path().join(FILE);
     let whole = fs::read(&path).unwrap();
-    for length in [1, 99, 100, 511, 4096, 4097, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
+    for length in [0, 1, 99, 100, 511, 4096, 4097, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
         for ending in ["-wal", "-shm"] {
             let _ = fs::remove_file(dir.path().join(format!("{FILE}{ending}")));

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tidegate_scaler::house::Credit;
 use tidegate_scaler::store::MOST_DECISIONS;
 use tidegate_shared::id::{ReplicaId, replica_name};
-use tidegate_shared::offer::Money;
+use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::problem::Problem;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -38,8 +38,14 @@ const USUAL_DECISIONS: u32 = 50;
 pub struct SizingAnswer {
     /// The deployment.
     pub deployment: String,
-    /// Each setting that can be changed while the gateway runs.
+    /// Each setting that can be changed while the gateway runs; none for a static fleet.
     pub sizing: BTreeMap<String, SizingValue>,
+    /// Replicas of a static fleet, whose size is the configuration's; absent for any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<u32>,
+    /// What follows from these values that is hardly meant, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,
 }
@@ -119,7 +125,20 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };
     let sizing = origins.into_iter().map(told).collect();
-    SizingAnswer { deployment: watched.pool.name().to_string(), sizing, unsaved }
+    let count = || u32::try_from(watched.pool.observe().replicas.len()).unwrap_or(u32::MAX);
+    let fixed = (watched.provider == "static").then(count);
+    let outlook = watched.control.view().outlook;
+    let offers = outlook.map(|outlook| outlook.offers).unwrap_or_default();
+    let warning = too_dear(watched.resizer.sizing().price_cap, &offers);
+    SizingAnswer { deployment: watched.pool.name().to_string(), sizing, fixed, warning, unsaved }
+}
+
+/// What follows where no offer is within the cap.
+fn too_dear(cap: Option<Price>, offers: &[Offer]) -> Option<String> {
+    let (cap, cheapest) = (cap?, offers.iter().map(|offer| offer.price).min()?);
+    (cap < cheapest).then(|| {
+        format!("the price cap of {cap} is below the cheapest offer, {cheapest}: no replica is started; what runs is kept")
+    })
 }
 
 /// The whole body of a change.
@@ -293,4 +312,23 @@ pub(super) fn conflict(message: String) -> ApiError {
 /// The body of an answer.
 pub(super) fn json(answer: &impl Serialize) -> Bytes {
     serde_json::to_vec(answer).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_shared::replica::Capacity;
+
+    #[test]
+    fn c2_a_cap_below_every_price_is_warned_of() {
+        let offers = [135, 90].map(|cents| Offer::new("L4", Capacity::ONE, Price(cents * 10_000)));
+        let warned = too_dear(Some(Price(500_000)), &offers).expect("a warning");
+        assert!(
+            warned.starts_with("the price cap of $0.50/h is below the cheapest offer, $0.90/h: no replica"),
+            "{warned}"
+        );
+        assert_eq!(too_dear(Some(Price(900_000)), &offers), None, "the cheapest is within it");
+        assert_eq!(too_dear(None, &offers), None);
+        assert_eq!(too_dear(Some(Price(1)), &[]), None, "nobody knows yet");
+    }
 }

@@ -122,6 +122,9 @@ pub struct DeploymentStatus {
     /// How traffic differs from what the target in force was tuned on, for people (A1); absent where it does not.
     #[serde(default)]
     pub drift: Option<String>,
+    /// That a replica is measured just now, for people (A1); absent where none is.
+    #[serde(default)]
+    pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
 }
@@ -354,7 +357,7 @@ mod tests {
         assert_eq!((told.demand, told.queued, told.current, told.needed, told.target), (3, 1, 2, 1, 2));
         assert_eq!(
             (told.reason.as_str(), told.text.as_str()),
-            ("cooling", "3 in flight need 1, cooling 12 s of 30 s")
+            ("cooling", "3 in progress (1 queued) need 1, cooling 12 s of 30 s")
         );
     }
 }

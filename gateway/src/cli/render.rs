@@ -44,6 +44,9 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
         let wants = format!("wants {}: {}", counted(decision.target, "replica"), decision.text);
         text.push_str(&sentence("", &wants, None, style));
     }
+    if let Some(tuning) = &deployment.tuning {
+        text.push_str(&sentence("tuning: ", tuning, Some(Tint::Yellow), style));
+    }
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }

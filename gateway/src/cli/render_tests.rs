@@ -14,7 +14,7 @@ const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
    {"id":"chat-4","phase":"starting","age_s":1.04,"in_flight":0,"load_tokens":0,"capacity":1,"conversations":0,"url":null,"why":"loading the model\u001b[2J"}],
   "decision":{"age_s":0.4,"demand":37,"queued":2,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 is on its way"},
   "decisions":[
-   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in flight need 5, but max is 4"},
+   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in progress need 5, but max is 4"},
    {"age_s":64.0,"demand":1,"queued":1,"oldest_wait_s":0,"current":0,"needed":1,"target":1,"reason":"from_zero","text":"a request waits and no replica is ready"}],
   "new_field":1},
  {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
@@ -80,7 +80,7 @@ fn a_pipe_gets_each_sentence_on_one_line() {
     let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
     let text = render(&status, Style::PLAIN);
     assert!(
-        text.lines().any(|line| line.ends_with("1000 queued; 120 in flight need 5, but max is 4")),
+        text.lines().any(|line| line.ends_with("1000 queued; 120 in progress need 5, but max is 4")),
         "{text}"
     );
 }

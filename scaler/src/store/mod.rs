@@ -10,7 +10,7 @@ mod schema;
 mod table;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -47,6 +47,8 @@ pub struct Kept {
     pub drained: Vec<KeptDrain>,
     /// All that was ever added to the credit beside the configured one.
     pub added: Money,
+    /// The last decisions of each deployment that there is, newest first, with their ages at the start of this run.
+    pub past: BTreeMap<DeploymentName, Vec<Past>>,
 }
 
 /// What one deployment had spent, and when that was so.

@@ -1,7 +1,7 @@
 //! What is written into the database and read out of it. One batch is one transaction: all of it is there afterwards,
 //! or nothing. Decides what of the past is dropped, and what follows if the file is lost while it is open.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
@@ -26,6 +26,9 @@ const OLDEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const LAST_STAY: u32 = 100;
 /// Accounts of deployments that are gone, settings of them and what was tuned, that are kept apart. Older accounts are added up in one.
 const GONE: u32 = 256;
+
+/// Decisions of each deployment that are given at the start.
+const LAST: u32 = 32;
 
 /// The open database of one run.
 #[derive(Debug)]
@@ -61,7 +64,11 @@ impl Table {
         let tuned = self.sifted(tuned)?;
         let drained = rows::drained(self.db()?);
         let drained = self.sifted(drained)?;
-        Ok(Kept { epoch: self.epoch.clone(), accounts, settings, tuned, drained, added })
+        let mut past = BTreeMap::new();
+        for name in names {
+            past.insert(name.clone(), self.decisions(name.as_str(), LAST, Instant::ZERO)?);
+        }
+        Ok(Kept { epoch: self.epoch.clone(), accounts, settings, tuned, drained, added, past })
     }
 
     /// The good rows; the others are told.

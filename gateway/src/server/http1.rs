@@ -172,6 +172,9 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
         if let Poll::Ready(sent) = reply.poll(&mut link.stream, cx) {
             return Poll::Ready(sent);
         }
+        if reply.is_next() {
+            return Poll::Pending;
+        }
         if reply.until(clock, stall).is_some_and(|by| link.is_late(cx, clock, by)) {
             if reply.give_up() {
                 meter::gave_up(GaveUp::Answer);

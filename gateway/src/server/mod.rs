@@ -32,7 +32,7 @@ use tower::ServiceBuilder;
 use link::Link;
 pub use listen::{Listeners, bind, raise_descriptor_limit};
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::ServerLimits;
 use crate::deployment::Directory;
 use crate::http1::fill::poll_fill;
@@ -241,7 +241,10 @@ async fn connection(
     }
     let stream = client::ClientStream::new(stream);
     match opening(&core.closing, stream, core.gateway.limits.header_read).await {
-        Opening::Http1(link) => http1::serve(&core, Rc::new(RefCell::new(link)), client.ip()).await,
+        Opening::Http1(link) => {
+            let mut served = pin!(http1::serve(&core, Rc::new(RefCell::new(link)), client.ip()));
+            poll_fn(|cx| clock::turn(|| served.as_mut().poll(cx))).await;
+        }
         // Rare and large: kept out of what each connection takes.
         Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
         Opening::Slow(link) => http1::too_slow(&core, link, client.ip()).await,

@@ -7,107 +7,14 @@
 use std::collections::BTreeSet;
 
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Capacity, Hold, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
-use super::Unfit;
-use crate::health::{Health, Trust};
-use crate::ledger::Ledger;
-use crate::route::{Member, Members, Rank, Share, Turn};
-use crate::slow_start::SlowStart;
+use super::replica::Replica;
+use crate::route::{Member, Members, Rank, Share};
 
 /// Placements of a replica, on average, of which half is forgotten.
 const LATE: u64 = 64;
-
-/// One replica.
-#[derive(Clone, Debug)]
-pub(super) struct Replica {
-    /// Which one.
-    pub(super) id: ReplicaId,
-    /// Its phase.
-    pub(super) phase: Phase,
-    /// Since when it is in that phase.
-    pub(super) since: Instant,
-    /// When it was ordered or first seen.
-    pub(super) ordered: Instant,
-    /// Its size as declared.
-    pub(super) capacity: Capacity,
-    /// What is in progress there.
-    pub(super) ledger: Ledger,
-    /// A request could not even connect: it takes none until somebody has looked.
-    pub(super) suspect: bool,
-    /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
-    pub(super) refused: bool,
-    /// It was ready at least once, or would have been, had it not drained.
-    pub(super) loaded: bool,
-    /// Its probe gave up on it, in whatever phase, and has not taken that back.
-    pub(super) down: bool,
-    /// Why it cannot serve, and since when that is known; only while it is not ready.
-    pub(super) unfit: Option<(Unfit, Instant)>,
-    /// It is failed, and was never more than slow.
-    pub(super) slow: bool,
-    /// Whether an operator holds it (A1).
-    pub(super) hold: Option<Hold>,
-    /// How its exchanges went.
-    pub(super) health: Health,
-    /// It joined a fleet at work (C-040).
-    pub(super) slow_start: Option<SlowStart>,
-    /// Its turn among equals.
-    pub(super) turn: Turn,
-    /// Placements that it had of late.
-    placed: u64,
-    /// Its load when it was last accounted.
-    load: u64,
-    /// Its place in the order, while it is in it.
-    rank: Option<Rank>,
-    /// Whether it is in the order and under its load limit in requests.
-    under: bool,
-}
-
-impl Replica {
-    /// One that was ordered just now.
-    pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
-        Self {
-            id,
-            phase,
-            since: now,
-            ordered: now,
-            capacity,
-            ledger: Ledger::default(),
-            suspect: false,
-            refused: false,
-            loaded: false,
-            down: false,
-            unfit: None,
-            slow: false,
-            hold: None,
-            health: Health::default(),
-            slow_start: None,
-            turn,
-            placed: 0,
-            load: 0,
-            rank: None,
-            under: false,
-        }
-    }
-
-    /// Whether it takes requests.
-    pub(super) fn is_open(&self) -> bool {
-        let aside = self.hold == Some(Hold::Aside);
-        self.is_present() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
-    }
-
-    /// Whether it could take requests, had it always answered well.
-    pub(super) fn is_present(&self) -> bool {
-        self.phase == Phase::Ready && !self.suspect
-    }
-
-    /// Whether it was ordered and is not ready yet.
-    pub(super) fn is_on_its_way(&self) -> bool {
-        matches!(self.phase, Phase::Provisioning | Phase::Starting)
-    }
-}
 
 /// All replicas that are not gone.
 #[derive(Clone, Debug)]
@@ -294,6 +201,11 @@ impl Replicas {
         Share::of(Tokens(replica.load), self.weight(replica))
     }
 
+    /// Where it stands, as last accounted.
+    pub(super) fn rank_of(&self, replica: &Replica) -> Rank {
+        Rank::of(Tokens(replica.load), self.weight(replica), replica.turn, replica.id)
+    }
+
     /// How full the open ones are, all together.
     pub(super) fn mean_share(&self) -> Share {
         let load = u64::try_from(self.open_load).unwrap_or(u64::MAX);
@@ -374,7 +286,7 @@ impl Replicas {
         }
         let Some(replica) = self.list.get(at) else { return };
         let has_room = self.has_room(replica);
-        let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
+        let rank = has_room.then(|| self.rank_of(replica));
         let under = self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
         let was_under = std::mem::replace(&mut replica.under, under);

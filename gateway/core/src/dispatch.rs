@@ -16,12 +16,14 @@ use tidegate_shared::replica::{EngineReport, Phase};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+mod bounds;
 mod change;
 mod explain;
 mod hold;
 mod judge;
 mod line;
 mod place;
+mod replica;
 mod replicas;
 mod settle;
 mod tell;

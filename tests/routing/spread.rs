@@ -92,15 +92,23 @@ async fn r3_a_hundred_at_a_time() {
     gateway.assert_idle().await;
 }
 
-/// The metrics page of an engine that is idle and can hold so many tokens.
+/// Tokens that one of these conversations holds in an engine.
+const HELD: f64 = 24.0;
+
+/// The metrics page of an engine that can hold so many tokens and tells what it runs.
 fn holds(stub: &Stub, tokens: u32) {
-    let page = format!(
-        "vllm:num_requests_running{{engine=\"0\"}} 0\nvllm:num_requests_waiting{{engine=\"0\"}} 0\n\
-         vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.0\n\
-         vllm:cache_config_info{{engine=\"0\",kv_cache_size_tokens=\"{tokens}\"}} 1\n"
-    );
+    let running = stub.counter();
     stub.on_probe(move |request| match request.path() {
-        "/metrics" => Script::answer(200, &["content-type: text/plain"], &page),
+        "/metrics" => {
+            let running = running();
+            let usage = HELD * running as f64 / f64::from(tokens);
+            let page = format!(
+                "vllm:num_requests_running{{engine=\"0\"}} {running}\nvllm:num_requests_waiting{{engine=\"0\"}} 0\n\
+                 vllm:kv_cache_usage_perc{{engine=\"0\"}} {usage}\n\
+                 vllm:cache_config_info{{engine=\"0\",kv_cache_size_tokens=\"{tokens}\"}} 1\n"
+            );
+            Script::answer(200, &["content-type: text/plain"], &page)
+        },
         _ => healthy(request),
     });
 }

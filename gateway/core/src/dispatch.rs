@@ -53,7 +53,8 @@ use crate::route::{LeastLoad, Policy, PolicyName, Turn, policy};
 use judge::Judge;
 use line::Claims;
 use place::Choice;
-use replicas::{Replica, Replicas};
+use replica::Replica;
+use replicas::Replicas;
 use settle::Settling;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an

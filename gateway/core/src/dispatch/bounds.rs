@@ -4,7 +4,8 @@ use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
 use super::place::Ask;
-use super::replicas::{Replica, Replicas};
+use super::replica::Replica;
+use super::replicas::Replicas;
 use crate::config::Limits;
 use crate::slow_start::SlowStart;
 

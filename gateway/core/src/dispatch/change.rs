@@ -4,7 +4,7 @@ use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::time::Instant;
 
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Change, Dispatcher};
 
 impl Dispatcher {

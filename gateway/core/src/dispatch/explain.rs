@@ -14,7 +14,7 @@ use tidegate_shared::request::{Identity, RequestFacts, Route};
 use tidegate_shared::time::Instant;
 
 use super::place::{Ask, gathers};
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Choice, Decision, Dispatcher, Entry, Unfit};
 
 impl Dispatcher {

@@ -25,7 +25,7 @@ use tidegate_shared::time::Instant;
 
 use super::Dispatcher;
 use super::place::{Ask, Choice};
-use super::replicas::Replica;
+use super::replica::Replica;
 use crate::queue::{Queue, TicketId, Waiter};
 use crate::route::{Policy, Rank, Share};
 
@@ -249,7 +249,7 @@ impl Dispatcher {
         let kept = self.claims.of(ticket).and_then(|id| self.replicas.get(id)).filter(may);
         let nearest = || {
             let candidates = self.replicas.iter().filter(may);
-            candidates.min_by_key(|replica| (self.part_to_end(replica, &ask), self.rank(replica)))
+            candidates.min_by_key(|replica| (self.part_to_end(replica, &ask), self.replicas.rank_of(replica)))
         };
         match kept.or_else(nearest).map(|replica| replica.id) {
             Some(replica) => self.claims.enter(Claim { ticket, replica }, most),
@@ -271,10 +271,6 @@ impl Dispatcher {
             false => Share::of(Tokens(1), u64::from(replica.ledger.in_flight())),
         };
         of_load.max(of_places)
-    }
-
-    fn rank(&self, replica: &Replica) -> Rank {
-        Rank { share: self.replicas.share(replica), turn: replica.turn, id: replica.id }
     }
 
     /// When the first report of a replica with a free place is too old to say anything, while somebody waits.

@@ -11,13 +11,13 @@ use tidegate_shared::time::{Duration, Instant};
 
 use super::bounds::Bounds;
 use super::line::Claim;
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Dispatcher, Lease};
 use crate::conversation::Found;
 use crate::health::Sign;
 use crate::ledger::Ledger;
 use crate::queue::TicketId;
-use crate::route::{Field, Policy, Rank};
+use crate::route::{Field, Policy};
 use crate::slow_start::SlowStart;
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
@@ -251,12 +251,7 @@ impl Dispatcher {
                 && self.replicas.may_have_more(replica, BALANCE)
                 && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
         });
-        let rank = |replica: &Replica| Rank {
-            share: self.replicas.share(replica),
-            turn: replica.turn,
-            id: replica.id,
-        };
-        good.map(rank).min().map(|rank| rank.id)
+        good.map(|replica| self.replicas.rank_of(replica)).min().map(|rank| rank.id)
     }
 
     /// The policy's pick among those that are free, else among those under their limit, else among those that have room

@@ -10,7 +10,7 @@ use tidegate_shared::id::ReplicaId;
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
-pub(super) use super::replica::Replica;
+use super::replica::Replica;
 use crate::route::{Member, Members, Rank, Share};
 
 /// Placements of a replica, on average, of which half is forgotten.
@@ -209,6 +209,11 @@ impl Replicas {
         Share::of(Tokens(replica.load), self.weight(replica))
     }
 
+    /// Where it stands, as last accounted.
+    pub(super) fn rank_of(&self, replica: &Replica) -> Rank {
+        Rank::of(Tokens(replica.load), self.weight(replica), replica.turn, replica.id)
+    }
+
     /// How full the open ones are, all together.
     pub(super) fn mean_share(&self) -> Share {
         let load = u64::try_from(self.open_load).unwrap_or(u64::MAX);
@@ -291,7 +296,7 @@ impl Replicas {
         }
         let Some(replica) = self.list.get(at) else { return };
         let has_room = replica.is_open() && self.has_room(replica);
-        let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
+        let rank = has_room.then(|| self.rank_of(replica));
         let under = replica.is_open() && self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
         let was_under = std::mem::replace(&mut replica.under, under);

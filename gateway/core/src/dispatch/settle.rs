@@ -19,7 +19,7 @@ use tidegate_shared::time::{Duration, Instant};
 
 use super::Dispatcher;
 use super::place::{Ask, BALANCE};
-use super::replicas::Replica;
+use super::replica::Replica;
 use crate::conversation::Found;
 
 /// Idle for longer, a conversation is taken to have lost its cache: hosted APIs keep theirs for five to ten minutes.

@@ -83,6 +83,12 @@ fn r3_capacities_4_4_8_spread_1_1_2_one_by_one_on_an_idle_fleet() {
 }
 
 #[test]
+fn r3_the_first_of_all_goes_where_there_is_most_room() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 4, 2]);
+    assert_eq!(forward(dispatcher.arrive(ms(0), &ask(0))).replica, ReplicaId(2));
+}
+
+#[test]
 fn r3_and_100_at_a_time() {
     let mut dispatcher = fleet(Limits::default(), &[4, 4, 8]);
     let mut count = BTreeMap::<u32, u32>::new();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_shared::replica::EngineReport;
 
 use super::super::place::Ask;
-use super::super::replicas::Replica;
+use super::super::replica::Replica;
 use super::*;
 
 /// What a waiter asks for, with no regard to who stands before him.

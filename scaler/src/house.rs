@@ -3,6 +3,7 @@
 //! top-ups and decisions survive a restart. It decides nothing, and never waits for the store.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -33,12 +34,21 @@ pub struct House {
 
 /// Tells how long the machine has been suspended since the start; never less than before.
 #[derive(Clone)]
-pub struct Asleep(Arc<dyn Fn() -> Duration + Send + Sync>);
+pub struct Asleep {
+    how_long: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// The most that was told, in microseconds.
+    most: Arc<AtomicU64>,
+}
 
 impl Asleep {
-    /// Asks `how_long` each time.
+    /// Asks `how_long` each time, which may be off by a moment.
     pub fn new(how_long: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self(Arc::new(how_long))
+        Self { how_long: Arc::new(how_long), most: Arc::default() }
+    }
+
+    fn told(&self) -> Duration {
+        let now = u64::try_from((self.how_long)().as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.most.fetch_max(now, Ordering::Relaxed).max(now))
     }
 }
 
@@ -50,7 +60,7 @@ impl Default for Asleep {
 
 impl std::fmt::Debug for Asleep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Asleep").field(&(self.0)()).finish()
+        f.debug_tuple("Asleep").field(&self.told()).finish()
     }
 }
 
@@ -96,7 +106,7 @@ impl House {
 
     /// `now` by the clock of money.
     fn paid(&self, now: Instant) -> Instant {
-        now + (self.asleep.0)()
+        now + self.asleep.told()
     }
 
     /// A budget within `bounds` that goes on from what was `kept`, and keeps on in `store`. What deployments have spent

@@ -121,7 +121,11 @@ async fn e1_bad_rows_are_told_with_their_table_and_key_and_good_ones_are_there()
     let past = Client::h1(gateway.admin).get("/deployments/chat/decisions").await;
     assert_eq!(past.status, 200, "{:?}", past.body);
     assert!(past.json()["decisions"].as_array().is_some_and(|found| !found.is_empty()), "{:?}", past.body);
-    let records = gateway.status().await["records"].clone();
+    let status = gateway.status().await;
+    let earlier = |decision: &Value| decision["text"].as_str().is_some_and(|text| text.contains("min is 1"));
+    let decisions = status["deployments"][0]["decisions"].as_array().cloned().unwrap_or_default();
+    assert!(decisions.iter().any(earlier), "what the earlier run decided is told: {decisions:?}");
+    let records = status["records"].clone();
     let problem = records["problem"].as_str().unwrap_or_default();
     for part in ["setting chat max: ", "setting chat mon: there is no such setting", "decision chat 1: "] {
         assert!(problem.contains(part), "{part} in {records}");

@@ -48,8 +48,8 @@ chat  process, flex, 0 to 4 replicas; 1 ready
   chat-4: loading the model [2J
 
     DECIDED  REPLICAS  WHY
-   1.4s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in flight
-                       need 5, but max is 4
+   1.4s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in
+                       progress need 5, but max is 4
   1m 4s ago    0 -> 1  a request waits and no replica is ready
 
 embed  static, fixed at 2 replicas; 1 ready, 1 of them ejected

@@ -155,6 +155,8 @@ async fn m2_what_runs_is_paid_for_while_the_machine_sleeps() {
     assert_eq!((see(0), see(10)), (Money(100_000_000), Money(100_000_000 - 10_000)));
     slept.store(3600, Ordering::Relaxed);
     assert_eq!(see(11), Money(100_000_000 - 3_611_000), "an hour of sleep, and 11 s awake");
+    slept.store(3599, Ordering::Relaxed);
+    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "no time goes back");
     store.close().await;
 
     // The next run of the same boot began 20 s later, by a clock that goes on in sleep.

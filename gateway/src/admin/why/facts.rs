@@ -109,7 +109,7 @@ impl Facts<'_> {
         let what = match (rule, demand) {
             (Rule::Jobs, 1) => "1 job",
             (Rule::Jobs, _) => "jobs",
-            _ => "in flight",
+            _ => "in progress",
         };
         let waits = match queued {
             0 => String::new(),
@@ -118,7 +118,7 @@ impl Facts<'_> {
         match demand {
             0 => "nothing is in progress".to_owned(),
             1 if *rule == Rule::Jobs => format!("1 job{} needs {replicas}", one_queued(*queued)),
-            1 => format!("1 in flight{} needs {replicas}", one_queued(*queued)),
+            1 => format!("1 in progress{} needs {replicas}", one_queued(*queued)),
             _ => format!("{demand} {what}{waits} need {replicas}"),
         }
     }

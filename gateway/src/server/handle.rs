@@ -1,99 +1,22 @@
 //! One request, from its head to its response: which path it is, and the steps for it.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use http::uri::Authority;
-use http::{Method, Request, Version};
-use hyper::body::Incoming;
+use http::{Method, Version};
 use percent_encoding::percent_decode_str;
 
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
 use crate::http1::fields::{Fields, Name};
 use crate::http1::head::{BadHead, HEAD_MAX, RequestHead};
-use crate::layer::body::{Response, ResponseBody};
+use crate::layer::body::Response;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
 use crate::openai::{ApiError, Operation};
-use crate::telemetry::meter;
 use crate::telemetry::record::Record;
-
-type Http2Response = http::Response<ResponseBody>;
-type Answer = Pin<Box<dyn Future<Output = Result<Http2Response, Infallible>>>>;
-
-/// Serves the requests of one HTTP/2 connection.
-#[derive(Clone, Debug)]
-pub(super) struct Handle {
-    core: Rc<Core>,
-    client: IpAddr,
-}
-
-impl Handle {
-    pub(super) fn new(core: Rc<Core>, client: IpAddr) -> Self {
-        Self { core, client }
-    }
-}
-
-impl tower::Service<Request<Incoming>> for Handle {
-    type Response = Http2Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Answer {
-        let Self { core, client } = self.clone();
-        let (parts, body) = request.into_parts();
-        let fields = Fields::from(&parts.headers);
-        let mut head =
-            RequestHead { method: parts.method, target: parts.uri, version: parts.version, fields };
-        Box::pin(
-            async move { Ok(handle(&core, client, &mut head, ClientBody::http2(body)).await.into_http2()) },
-        )
-    }
-}
-
-/// Answers 500 for a handler that panicked, counts it, and lets the connection live.
-#[derive(Clone, Debug)]
-pub(super) struct CatchPanic<S>(S);
-
-impl<S> CatchPanic<S> {
-    pub(super) fn new(inner: S) -> Self {
-        Self(inner)
-    }
-}
-
-impl<S> tower::Service<Request<Incoming>> for CatchPanic<S>
-where
-    S: tower::Service<Request<Incoming>, Response = Http2Response, Error = Infallible, Future = Answer>,
-{
-    type Response = Http2Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Answer {
-        let answer = AssertUnwindSafe(self.0.call(request)).catch_unwind();
-        Box::pin(async move {
-            answer.await.unwrap_or_else(|_| {
-                meter::panicked();
-                Ok(respond::bug().into_http2())
-            })
-        })
-    }
-}
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
 pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response {

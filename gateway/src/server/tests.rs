@@ -1,14 +1,15 @@
 //! A core in this process: what needs a shorter limit than the gateway has.
 
+use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::Request;
-use http_body_util::Full;
-use hyper::client::conn::http2;
-use hyper_util::rt::TokioExecutor;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2 as client_http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_gateway_core::config::Limits;
 use tidegate_scaler::fleet::{Change, Fleet};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
@@ -69,7 +70,7 @@ async fn endless(cut: mpsc::UnboundedSender<()>) -> SocketAddr {
 }
 
 /// A gateway over one replica at `engine`, and a way to end it.
-async fn gateway(
+pub(super) async fn gateway(
     engine: SocketAddr,
     stall: Duration,
     access: Arc<AccessLog>,
@@ -116,16 +117,22 @@ async fn h6_a_client_that_takes_nothing_of_its_answer_loses_its_place() {
 
     // Over HTTP/2, with a window for not one byte of an answer.
     let stream = TcpStream::connect(to).await.expect("connect");
-    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+    let (mut sender, connection) = client_http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(0)
         .handshake(TokioIo::new(stream))
         .await
         .expect("handshake");
     let connection = tokio::spawn(connection);
     let request = Request::post(format!("http://{to}/v1/chat/completions")).body(Full::<Bytes>::from(BODY));
-    let answer = sender.send_request(request.expect("a request")).await.expect("an answer");
+    let mut answer = sender.send_request(request.expect("a request")).await.expect("an answer");
     assert_eq!(answer.status(), 200);
     cut.recv().await.expect("the replica's side is closed");
+    let end = answer.frame().await.expect("an end").expect_err("no proper one");
+    let reset = end.source().and_then(|cause| cause.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);
+    assert_eq!(reset, Some(h2::Reason::CANCEL), "its stream is reset: {end:?}");
+    let request = Request::head(format!("http://{to}/livez")).body(Full::default()).expect("a request");
+    let other = sender.send_request(request).await.expect("the connection goes on");
+    assert_eq!(other.status(), 200);
 
     // Over HTTP/1.1, by never reading.
     let mut lazy = TcpStream::connect(to).await.expect("connect");
@@ -147,6 +154,44 @@ async fn narrow(listener: SocketAddr) -> TcpStream {
     let client = TcpSocket::new_v4().expect("a socket");
     client.set_recv_buffer_size(1).expect("the least");
     client.connect(listener).await.expect("connect")
+}
+
+#[tokio::test]
+async fn h6_a_client_of_http_2_that_makes_room_and_reads_nothing_loses_its_connection() {
+    let (told, mut cut) = mpsc::unbounded_channel();
+    let engine = endless(told).await;
+    let (gateway, pool, stage) = gateway(engine, Duration::from_millis(20), AccessLog::off()).await;
+    let listener =
+        bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
+    socket2::SockRef::from(&listener).set_send_buffer_size(1).expect("the least");
+    let to = listener.local_addr().expect("address");
+    let ended = spawn(gateway, 0, listener).expect("a core");
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    // POST and http from the static table; the path and the authority are written out.
+    let path = b"/v1/chat/completions";
+    let block = [&[0x83, 0x86, 0x04, 20][..], path, &[0x01, 1], b"x"].concat();
+    let most = (1_u32 << 31) - 1;
+    let request = [
+        http2::PREFACE.to_vec(),
+        frame(4, 0, 0, &[&[0, 4], &most.to_be_bytes()[..]].concat()),
+        frame(8, 0, 0, &(most - 65_535).to_be_bytes()),
+        frame(1, 4, 1, &block),
+        frame(0, 1, 1, BODY.as_bytes()),
+    ];
+    let mut lazy = narrow(to).await;
+    lazy.write_all(&request.concat()).await.expect("sent");
+    cut.recv().await.expect("the replica's side is closed");
+    let reset = lazy.ready(Interest::ERROR);
+    tokio::time::timeout(Duration::from_secs(30), reset)
+        .await
+        .expect("its connection ends")
+        .expect("the end");
+    assert_eq!(pool.observe().in_flight, 0);
+    stage.send_replace(Stage::Cutting);
+    ended.await.expect("the core ends in peace");
 }
 
 #[tokio::test]
@@ -190,7 +235,8 @@ async fn h6_a_client_that_takes_nothing_of_a_complete_answer_is_given_up_counted
     let end = lazy.read_to_end(&mut rest).await.expect_err("what it had not taken is thrown away");
     assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
     let page = render.render();
-    let counted = format!("{}{{reason=\"answer\"}} 1", metric::GAVE_UP);
+    // Others in this process are given up as well.
+    let counted = format!("{}{{reason=\"answer\"}} ", metric::GAVE_UP);
     assert!(page.contains(&counted), "{page}");
     stage.send_replace(Stage::Cutting);
     ended.await.expect("the core ends in peace");

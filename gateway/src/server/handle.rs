@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
 use crate::http1::fields::{Fields, Name};
-use crate::http1::head::{BadHead, HEAD_MAX, RequestHead};
+use crate::http1::head::{BadHead, HEAD_MAX, HEADERS_MAX, RequestHead};
 use crate::layer::body::Response;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
@@ -81,20 +81,36 @@ pub(super) async fn handle(
 }
 
 /// Whether a head of HTTP/2 is larger than one of HTTP/1.1 may be, as HTTP/2 counts: its connection allows more, so that
-/// the client gets to see why.
+/// the client gets to see why. A target that is longer than any may be never comes here: the library resets its stream.
 fn is_crowded(head: &RequestHead) -> bool {
-    let size = || head.fields.iter().map(|(name, value)| name.len() + value.len() + 32);
-    head.version == Version::HTTP_2 && size().sum::<usize>() > HEAD_MAX
+    if head.version != Version::HTTP_2 {
+        return false;
+    }
+    let (target, mut count, mut size) = (&head.target, 0, 0);
+    let path = target.path_and_query().map(|path| path.as_str());
+    let authority = target.authority().map(Authority::as_str);
+    for told in [Some(head.method.as_str()), path, authority].into_iter().flatten() {
+        size += told.len() + 32;
+    }
+    for (name, value) in head.fields.iter() {
+        (count, size) = (count + 1, size + name.len() + value.len() + 32);
+    }
+    size > HEAD_MAX || count > HEADERS_MAX
 }
 
-/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host from it (RFC 9112,
-/// 3.2).
+/// What makes a head malformed though its parser takes it: proxies in front might read another host from it (RFC 9112, 3.2,
+/// and RFC 9113, 8.3.1).
 fn malformed(head: &RequestHead) -> Option<&'static str> {
-    if head.version != Version::HTTP_11 {
-        return None;
-    }
     let mut hosts = head.fields.all(Name::Host);
-    if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
+    let (host, second) = (hosts.next(), hosts.next());
+    if head.version == Version::HTTP_2 {
+        let authority = head.target.authority().map(|authority| authority.as_str().as_bytes());
+        let named = authority.or(host).filter(|named| !named.is_empty() && is_host(named));
+        let differs = host.zip(named).is_some_and(|(host, named)| !host.eq_ignore_ascii_case(named));
+        let rule = "HTTP/2 needs one :authority that names a host, or one host header, and the same where it has both";
+        return (named.is_none() || differs || second.is_some()).then_some(rule);
+    }
+    if head.version == Version::HTTP_11 && (second.is_some() || !host.is_some_and(is_host)) {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
     None

@@ -114,6 +114,19 @@ async fn h6_http_2_needs_one_authority_and_no_other_host() {
 }
 
 #[tokio::test]
+async fn h3_h5_crumbs_of_cookies_are_joined_and_what_is_of_one_hop_ends_here() {
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    let crumbs = [("cookie", "a=1"), ("x-a", "1"), ("te", "trailers"), ("cookie", "b=2"), ("cookie", "c=3")];
+    let mut client = Streams::connect(gateway.address, &[]).await;
+    client.request(1, &with(&post(CHAT), &crumbs), &chat("chat", "hi").to_string()).await;
+    client.answer(1).await;
+    let seen = stub.request(0).await.head;
+    assert_eq!(seen.all("cookie").collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+    assert_eq!((seen.header("x-a"), seen.header("te")), (Some("1"), None));
+}
+
+#[tokio::test]
 async fn h6_heads_over_http_2_have_the_bounds_of_those_over_http_1() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;

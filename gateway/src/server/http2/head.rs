@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use http::header::{CONTENT_LENGTH, DATE};
+use http::header::{CONTENT_LENGTH, COOKIE, DATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
@@ -25,10 +25,20 @@ const OF_CONNECTION: Names = Names::of(&[
     Name::Upgrade,
 ]);
 
-/// The head of a request.
+/// The head of a request. The crumbs of a cookie become one field again: HTTP/1.1 has no other way to say that they
+/// belong together (RFC 9113, 8.2.3).
 pub(super) fn request(parts: Parts) -> RequestHead {
     let mut fields = Fields::default();
-    for (name, value) in &parts.headers {
+    let mut crumbs = parts.headers.get_all(COOKIE).iter();
+    if let Some(first) = crumbs.next() {
+        let mut cookie = first.as_bytes().to_vec();
+        for crumb in crumbs {
+            cookie.extend_from_slice(b"; ");
+            cookie.extend_from_slice(crumb.as_bytes());
+        }
+        fields.add(COOKIE.as_str().as_bytes(), &cookie);
+    }
+    for (name, value) in parts.headers.iter().filter(|(name, _)| *name != COOKIE) {
         fields.add(name.as_str().as_bytes(), value.as_bytes());
     }
     RequestHead { method: parts.method, target: parts.uri, version: Version::HTTP_2, fields }
@@ -86,6 +96,25 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    fn of_request(lines: &[(&'static str, &'static str)]) -> Vec<(String, String)> {
+        let mut request = http::Request::new(());
+        for (name, value) in lines {
+            request.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        let head = super::request(request.into_parts().0);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        head.fields.iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    #[test]
+    fn h3_the_crumbs_of_a_cookie_become_one_field() {
+        let crumbs =
+            [("cookie", "a=1"), ("x-a", "1"), ("cookie", "b=2"), ("x-a", "2"), ("cookie", "c=\"3; d\"")];
+        let wanted = [("cookie", "a=1; b=2; c=\"3; d\""), ("x-a", "1"), ("x-a", "2")];
+        assert_eq!(of_request(&crumbs), wanted.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert!(of_request(&[]).is_empty());
+    }
 
     #[test]
     fn h5_c_091_an_answer_tells_its_length_and_nothing_of_a_connection() {

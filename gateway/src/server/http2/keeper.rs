@@ -17,9 +17,10 @@ const PING_AFTER: Duration = Duration::from_secs(30);
 const PONG_WITHIN: Duration = Duration::from_secs(30);
 /// How long a client that was told that the connection ends may take to end it; beyond, it is cut.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// Frames that bring nothing: so many at once, and so many a second in the long run. Resets are among them: to open
-/// streams and reset them at once is work for two and costs one nothing (CVE-2023-44487). All streams of a connection may
-/// be reset at once, twice over.
+/// Frames that bring nothing: so many at once, and in the long run so many a second and one for each frame of data that is
+/// sent, since some clients measure their way with pings. Resets are among them: to open streams and reset them at
+/// once is work for two and costs one nothing (CVE-2023-44487). All streams of a connection may be reset at once, twice over;
+/// and every other one, however many there are, where the rest is answered.
 const IDLE_FRAMES: u64 = 2 * super::STREAMS as u64;
 const IDLE_FRAMES_PER_SECOND: u64 = 100;
 
@@ -66,15 +67,41 @@ pub(super) struct Keeper {
     /// The block of headers that is open, and when it is late.
     block: Option<(u64, Instant)>,
     ping: Ping,
-    /// Idle frames that count still, when that was, and all that have come.
-    idle_frames: (u64, Instant, u64),
+    flood: Flood,
+}
+
+/// How many idle frames count still.
+#[derive(Debug)]
+struct Flood {
+    level: u64,
+    since: Instant,
+    /// All that had come then, and all frames of data that had been sent.
+    came: u64,
+    sent: u64,
+}
+
+impl Flood {
+    /// Whether there are too many.
+    fn rises(&mut self, now: Instant, tally: &Tally) -> bool {
+        let (came, sent) = (tally.idle_frames.get(), tally.sent_frames.get());
+        let millis = u64::try_from(now.since(self.since).as_millis()).unwrap_or(u64::MAX);
+        let timed = millis.saturating_mul(IDLE_FRAMES_PER_SECOND) / 1000;
+        // What is not enough for one frame counts at the next look.
+        let counted = Duration::from_millis(timed.saturating_mul(1000) / IDLE_FRAMES_PER_SECOND);
+        let since = if self.level <= timed { now } else { self.since + counted };
+        let level = self.level.saturating_sub(timed).saturating_add(came - self.came);
+        let level = level.saturating_sub(sent - self.sent);
+        *self = Self { level, since, came, sent };
+        level > IDLE_FRAMES
+    }
 }
 
 impl Keeper {
     /// The connection begins `now`. A request must begin, and its head be whole, within `limit`.
     pub(super) fn new(now: Instant, limit: Duration) -> Self {
         let ping = Ping::Rests(now + PING_AFTER, 0);
-        Self { limit, stage: Stage::Serving, rests: (now, 0), block: None, ping, idle_frames: (0, now, 0) }
+        let flood = Flood { level: 0, since: now, came: 0, sent: 0 };
+        Self { limit, stage: Stage::Serving, rests: (now, 0), block: None, ping, flood }
     }
 
     /// The client has answered a ping.
@@ -90,7 +117,7 @@ impl Keeper {
         if tally.stuck.get() {
             return if tally.is_forsaken() { Step::Drop } else { self.cut(now, None) };
         }
-        if self.is_flooded(now, tally) {
+        if self.flood.rises(now, tally) {
             return self.cut(now, Some(GaveUp::Flood));
         }
         let head = self.head(now, tally);
@@ -110,18 +137,6 @@ impl Keeper {
     fn cut(&mut self, now: Instant, why: Option<GaveUp>) -> Step {
         self.stage = Stage::Cutting(now + GOODBYE);
         Step::Cut(why)
-    }
-
-    fn is_flooded(&mut self, now: Instant, tally: &Tally) -> bool {
-        let (level, since, seen) = self.idle_frames;
-        let (all, millis) = (tally.idle_frames.get(), now.since(since).as_millis());
-        let drained = u64::try_from(millis).unwrap_or(u64::MAX).saturating_mul(IDLE_FRAMES_PER_SECOND) / 1000;
-        // What is not enough for one frame counts at the next look.
-        let counted = Duration::from_millis(drained.saturating_mul(1000) / IDLE_FRAMES_PER_SECOND);
-        let since = if level <= drained { now } else { since + counted };
-        let level = level.saturating_sub(drained).saturating_add(all - seen);
-        self.idle_frames = (level, since, all);
-        level > IDLE_FRAMES
     }
 
     /// When the open block of headers is late.
@@ -279,6 +294,11 @@ mod tests {
                 now.since(start)
             );
         }
+        // Each frame of data makes room for one.
+        sent += 5000;
+        tally.idle_frames.set(sent);
+        tally.sent_frames.set(5000);
+        assert!(matches!(keeper.step(now, &tally, false), Step::Wait(_)));
         tally.idle_frames.set(sent + 2);
         assert_eq!(keeper.step(now, &tally, false), Step::Cut(Some(GaveUp::Flood)));
     }

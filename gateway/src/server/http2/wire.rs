@@ -45,8 +45,9 @@ pub(super) struct Tally {
     block_open: Cell<bool>,
     /// Bytes by which the client has widened the connection's window.
     granted: Cell<u64>,
-    /// Bytes of data that have left.
+    /// Bytes of data that have left, and frames of them.
     pub(super) sent: Cell<u64>,
+    pub(super) sent_frames: Cell<u64>,
     /// The socket takes nothing at present.
     blocked: Cell<bool>,
     /// The socket is to be reset.
@@ -220,6 +221,7 @@ impl<S: Socket> Wire<S> {
         outgoing.push(bytes, |frame, part| {
             if (frame.kind, part) == (DATA, Part::Head) {
                 add(&tally.sent, frame.length as u64);
+                add(&tally.sent_frames, 1);
             }
         });
     }

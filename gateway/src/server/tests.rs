@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2 as client_http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,6 +21,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::deployment::Deployment;
+use crate::http1::fields::Name;
+use crate::openai::ApiError;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::telemetry::access::AccessLog;
@@ -271,4 +273,16 @@ async fn a_client_that_has_sent_nothing_does_not_keep_the_gateway_from_stopping(
     assert!(matches!(silent.now_or_never(), Some(Opening::Silent)));
     client.write_all(b"OST").await.expect("sent");
     assert!(matches!(begun.await, Opening::Http1(_)), "a request that has begun is read");
+}
+
+#[tokio::test]
+async fn c_062_a_panic_is_answered_in_openais_shape_over_either_protocol() {
+    // Both catch it by this.
+    let mut handler = std::pin::pin!(async { panic!("at sixes and sevens") });
+    let answer = std::future::poll_fn(|cx| http1::caught(handler.as_mut(), cx)).await;
+    let kind = answer.fields.get(Name::ContentType).expect("a type");
+    assert_eq!((answer.status, kind), (StatusCode::INTERNAL_SERVER_ERROR, &b"application/json"[..]));
+    let body = answer.body.collect().await.expect("a body").to_bytes();
+    assert_eq!(body, ApiError::internal().body());
+    assert!(!String::from_utf8_lossy(&body).contains("at sixes and sevens"));
 }

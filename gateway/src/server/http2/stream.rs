@@ -3,9 +3,8 @@
 //! A client that makes none, or too little, is given up by the same limits as over HTTP/1.1 (H6): its stream is reset, and
 //! the connection goes on for the others, unless it has room for nobody. Makes no answer by itself.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -25,9 +24,8 @@ use crate::clock::{self, Alarm};
 use crate::http1::fields::Name;
 use crate::layer::body::{Response, ResponseBody};
 use crate::layer::relay::slow_by;
-use crate::layer::respond;
 use crate::server::link::ClientBody;
-use crate::server::{Core, handle};
+use crate::server::{Core, handle, http1};
 use crate::telemetry::meter::{self, GaveUp};
 
 /// Bytes of a piece of an answer for which room is asked at a time: the largest frame that every client takes.
@@ -80,22 +78,14 @@ async fn answer(
         if respond.poll_reset(cx).is_ready() {
             return Poll::Ready(None);
         }
-        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
-            Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
-            Ok(Poll::Pending) => {
-                if std::mem::take(&mut go_on) {
-                    // Its body is waited for. Where that fails, the client has left, which is seen next.
-                    let mut interim = http::Response::new(());
-                    *interim.status_mut() = StatusCode::CONTINUE;
-                    let _ = respond.send_informational(interim);
-                }
-                Poll::Pending
-            }
-            Err(_) => {
-                meter::panicked();
-                Poll::Ready(Some(respond::bug()))
-            }
+        let answer = http1::caught(handler.as_mut(), cx);
+        if answer.is_pending() && std::mem::take(&mut go_on) {
+            // Its body is waited for. Where that fails, the client has left, which is seen next.
+            let mut interim = http::Response::new(());
+            *interim.status_mut() = StatusCode::CONTINUE;
+            let _ = respond.send_informational(interim);
         }
+        answer.map(Some)
     });
     answered.await
 }

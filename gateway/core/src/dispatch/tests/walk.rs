@@ -133,12 +133,7 @@ impl Walk {
                 self.dispatcher.end(now, lease, spent);
             }
             Op::Hold(wanted) => self.hold(wanted.map(ReplicaId)),
-            Op::Release => {
-                if let Some(held) = self.held() {
-                    self.dispatcher.change(now, held, Change::Release);
-                    assert!(!self.dispatcher.may_measure(held), "it is held no more");
-                }
-            }
+            Op::Release => self.release(),
             Op::Resize(concurrency, startable) => self.dispatcher.resize(now, concurrency, startable),
             Op::Fail(at) if !self.leases.is_empty() => self.fail(at),
             Op::Prove(at) if !self.leases.is_empty() => {
@@ -146,15 +141,7 @@ impl Walk {
                 self.dispatcher.proved(now, &mut self.leases[at].1);
             }
             Op::Ask(id) => self.ask(ReplicaId(id)),
-            Op::Report(id, used, holds) => {
-                // Nobody answers who was not asked.
-                if !self.asked.remove(&ReplicaId(id)) {
-                    self.dispatcher.ask(now, ReplicaId(id));
-                }
-                let (kv_used, kv_capacity) = (used.map(Tokens), Some(Tokens(holds)));
-                let report = EngineReport { asked: now, kv_used, kv_capacity, ..EngineReport::default() };
-                self.dispatcher.report(now, ReplicaId(id), report);
-            }
+            Op::Report(id, used, holds) => self.report(ReplicaId(id), used, holds),
             Op::Grow(at, more) if !self.leases.is_empty() => {
                 let at = at % self.leases.len();
                 self.dispatcher.grow(now, &mut self.leases[at].1, Tokens(more));
@@ -190,9 +177,26 @@ impl Walk {
         }
     }
 
+    fn release(&mut self) {
+        if let Some(held) = self.held() {
+            self.dispatcher.change(self.now, held, Change::Release);
+            assert!(!self.dispatcher.may_measure(held), "it is held no more");
+        }
+    }
+
     fn ask(&mut self, id: ReplicaId) {
         self.dispatcher.ask(self.now, id);
         self.asked.insert(id);
+    }
+
+    fn report(&mut self, id: ReplicaId, used: Option<u64>, holds: u64) {
+        // Nobody answers who was not asked.
+        if !self.asked.remove(&id) {
+            self.dispatcher.ask(self.now, id);
+        }
+        let (kv_used, kv_capacity) = (used.map(Tokens), Some(Tokens(holds)));
+        let report = EngineReport { asked: self.now, kv_used, kv_capacity, ..EngineReport::default() };
+        self.dispatcher.report(self.now, id, report);
     }
 
     /// The replica that is held.

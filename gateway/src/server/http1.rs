@@ -91,7 +91,7 @@ fn slow_head(core: &Core) -> ApiError {
 /// The next request, unless none begins in time or is whole in time after that, or the gateway stops before it begins.
 async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notified<'_>>) -> Next {
     let (clock, limit) = (core.gateway.clock, core.gateway.limits.header_read);
-    let mut by = clock.now() + limit;
+    let mut by = clock.in_turn() + limit;
     let mut begun = false;
     poll_fn(|cx| {
         let mut link = link.borrow_mut();
@@ -100,7 +100,7 @@ async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notifi
         }
         let idle = link.is_idle();
         if !begun && !idle {
-            (begun, by) = (true, clock.now() + limit);
+            (begun, by) = (true, clock.in_turn() + limit);
         }
         let stops = core.closing.begun.get() || closing.as_mut().poll(cx).is_ready();
         if stops && idle {
@@ -168,7 +168,7 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
     let head = |into: &mut Vec<u8>| {
         into.extend_from_slice(owed);
         let line = (about.version, status);
-        write::response(into, line, &fields, framing, after, clock::wall());
+        write::response(into, line, &fields, framing, after, clock::wall_in_turn());
     };
     let body = (!bodyless && !about.is_head).then_some(body);
     let mut reply = Reply::new(head, framing, body);
@@ -178,6 +178,9 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
         let mut link = link.borrow_mut();
         if let Poll::Ready(sent) = reply.poll(&mut link.stream, cx) {
             return Poll::Ready(sent);
+        }
+        if reply.is_next() {
+            return Poll::Pending;
         }
         if reply.until(clock, stall).is_some_and(|by| link.is_late(cx, clock, by)) {
             if reply.give_up() {

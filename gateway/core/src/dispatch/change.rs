@@ -69,22 +69,23 @@ impl Dispatcher {
         }
     }
 
-    /// It stays, or takes new conversations again.
+    /// It takes everybody's requests again, as far as it may.
     fn undrain(&mut self, now: Instant, id: ReplicaId) {
-        let Some(known) = self.replicas.get(id) else { return };
-        let (own_only, down, loaded, phase) = (known.own_only, known.down, known.loaded, known.phase);
-        if own_only {
-            let turn = self.turn;
-            self.replicas.update(now, id, |replica| {
-                (replica.own_only, replica.turn) = (false, replica.turn.max(turn));
-            });
-        }
-        if down {
-            // Its probe may have given up on it while it drained.
+        let turn = self.turn;
+        self.replicas.update(now, id, |replica| {
+            if std::mem::take(&mut replica.own_only) {
+                replica.turn = replica.turn.max(turn);
+            }
+        });
+        let Some(known) = self.replicas.get(id).filter(|known| known.phase == Phase::Draining) else {
+            return;
+        };
+        if known.down {
+            // Its probe gave up on it while it drained.
             self.enter(now, id, Phase::Failed);
-        } else if loaded {
+        } else if known.loaded {
             self.ready(now, id, |phase| phase == Phase::Draining);
-        } else if phase == Phase::Draining {
+        } else {
             // It was taken out before its probe found it ready.
             self.enter(now, id, Phase::Starting);
         }

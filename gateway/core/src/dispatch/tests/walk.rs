@@ -141,7 +141,9 @@ impl Walk {
                 self.dispatcher.proved(now, &mut self.leases[at].1);
             }
             Op::Ask(id) => self.ask(ReplicaId(id)),
-            Op::Report(id, used, holds) => self.report(ReplicaId(id), used, holds),
+            Op::Report(id, used, holds) => {
+                self.report(ReplicaId(id), used.map(Tokens), Tokens(holds));
+            }
             Op::Grow(at, more) if !self.leases.is_empty() => {
                 let at = at % self.leases.len();
                 self.dispatcher.grow(now, &mut self.leases[at].1, Tokens(more));
@@ -177,26 +179,20 @@ impl Walk {
         }
     }
 
-    fn release(&mut self) {
-        if let Some(held) = self.held() {
-            self.dispatcher.change(self.now, held, Change::Release);
-            assert!(!self.dispatcher.may_measure(held), "it is held no more");
+    fn report(&mut self, id: ReplicaId, kv_used: Option<Tokens>, holds: Tokens) {
+        let now = self.now;
+        // Nobody answers who was not asked.
+        if !self.asked.remove(&id) {
+            self.dispatcher.ask(now, id);
         }
+        let kv_capacity = Some(holds);
+        let report = EngineReport { asked: now, kv_used, kv_capacity, ..EngineReport::default() };
+        self.dispatcher.report(now, id, report);
     }
 
     fn ask(&mut self, id: ReplicaId) {
         self.dispatcher.ask(self.now, id);
         self.asked.insert(id);
-    }
-
-    fn report(&mut self, id: ReplicaId, used: Option<u64>, holds: u64) {
-        // Nobody answers who was not asked.
-        if !self.asked.remove(&id) {
-            self.dispatcher.ask(self.now, id);
-        }
-        let (kv_used, kv_capacity) = (used.map(Tokens), Some(Tokens(holds)));
-        let report = EngineReport { asked: self.now, kv_used, kv_capacity, ..EngineReport::default() };
-        self.dispatcher.report(self.now, id, report);
     }
 
     /// The replica that is held.
@@ -205,6 +201,13 @@ impl Walk {
         let held: Vec<_> = seen.replicas.iter().filter(|facts| facts.hold.is_some()).collect();
         assert!(held.len() <= 1, "one at a time: {held:?}");
         held.first().map(|facts| facts.id)
+    }
+
+    fn release(&mut self) {
+        if let Some(held) = self.held() {
+            self.dispatcher.change(self.now, held, Change::Release);
+            assert!(!self.dispatcher.may_measure(held), "it is held no more");
+        }
     }
 
     fn hold(&mut self, wanted: Option<ReplicaId>) {

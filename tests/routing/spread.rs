@@ -1,6 +1,8 @@
 //! New conversations follow the capacities (R3, C-129), one by one and in bursts, and nobody herds.
 
-use serde_json::Value;
+use hyper::Method;
+use serde_json::{Value, json};
+use tidegate_tests::client::Client;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::crowd::{Crowd, at_a_time};
 use tidegate_tests::deadline::eventually;
@@ -167,4 +169,17 @@ async fn c_129_new_conversations_follow_the_weights_and_old_ones_stay() {
     assert!(stayed(&third) && third.iter().all(|way| way.route == "home"), "old ones stay");
     let new = turns(&crowd, USERS, 1000).await;
     assert!((47.0..=53.0).contains(&points(&new)), "{} of 50 points", points(&new));
+
+    // A weight of zero: the second keeps what it has and gets nothing new.
+    let path = "/deployments/chat/drain/chat-2";
+    let zero = Client::h1(gateway.admin).post(path, &json!({"conversations": "stay"})).await;
+    assert_eq!((zero.status, &zero.json()["state"]), (200, &"own_only".into()), "{:?}", zero.body);
+    let fourth = turns(&crowd, 0, USERS).await;
+    assert!(stayed(&fourth) && fourth.iter().all(|way| way.route == "home"), "old ones stay");
+    let none = turns(&crowd, 2 * USERS, 1000).await;
+    assert!(none.iter().all(|way| way.replica == 0 && way.route == "placed"), "no new ones");
+    assert!(stayed(&turns(&crowd, 0, USERS).await), "nor do new ones elsewhere move them");
+    assert_eq!(Client::h1(gateway.admin).send(Method::DELETE, path, &[], "").await.status, 200);
+    let back = turns(&crowd, 3 * USERS, 1000).await;
+    assert!((47.0..=53.0).contains(&points(&back)), "{} of 50 points", points(&back));
 }

@@ -16,6 +16,7 @@ use tidegate_shared::replica::{EngineReport, Phase};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+mod bounds;
 mod change;
 mod explain;
 mod hold;

@@ -7,9 +7,9 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use http::{Method, StatusCode, Version};
 use http_body::Body;
@@ -126,15 +126,22 @@ async fn answer(
     request: &mut RequestHead,
 ) -> Option<Response> {
     let mut handler = pin!(handle::handle(core, client, request, ClientBody::http1(link)));
-    let answered = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
-        Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
-        Ok(Poll::Pending) => link.borrow_mut().poll_left(cx).map(|()| None),
-        Err(_) => {
-            meter::panicked();
-            Poll::Ready(Some(respond::bug()))
-        }
+    let answered = poll_fn(|cx| match caught(handler.as_mut(), cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => link.borrow_mut().poll_left(cx).map(|()| None),
     });
     answered.await
+}
+
+/// A step of a handler; one that panicked is done, with the answer to a bug, and must not be polled again.
+pub(super) fn caught(
+    handler: Pin<&mut impl Future<Output = Response>>,
+    cx: &mut Context<'_>,
+) -> Poll<Response> {
+    catch_unwind(AssertUnwindSafe(|| handler.poll(cx))).unwrap_or_else(|_| {
+        meter::panicked();
+        Poll::Ready(respond::bug())
+    })
 }
 
 /// Sends an answer; whether the connection goes on.

@@ -32,6 +32,14 @@ impl Dispatcher {
                 });
                 self.ready(now, id, |phase| phase != Phase::Draining);
             }
+            Change::OwnOnly => self.replicas.update(now, id, |replica| replica.own_only = true),
+            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.own_only) => {
+                let turn = self.turn;
+                self.replicas.update(now, id, |replica| {
+                    (replica.own_only, replica.turn) = (false, replica.turn.max(turn));
+                });
+                self.apply(now, id, Change::Undrain);
+            }
             // Its probe may have given up on it while it drained.
             Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {
                 self.enter(now, id, Phase::Failed);

@@ -1,4 +1,6 @@
-//! What the dispatcher knows of one replica. Decides only whether it takes requests at all.
+//! One replica of a deployment as requests see it: what is known of it, and whose requests it takes.
+//!
+//! Decides nothing about a particular request, nor how it stands beside the others; that is `replicas`.
 
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, Hold, Phase};
@@ -39,6 +41,8 @@ pub(super) struct Replica {
     pub(super) slow: bool,
     /// Whether an operator holds it (A1).
     pub(super) hold: Option<Hold>,
+    /// It takes the requests of conversations that are at home there, and no others (C-129).
+    pub(super) own_only: bool,
     /// How its exchanges went.
     pub(super) health: Health,
     /// It joined a fleet at work (C-040).
@@ -72,6 +76,7 @@ impl Replica {
             unfit: None,
             slow: false,
             hold: None,
+            own_only: false,
             health: Health::default(),
             slow_start: None,
             turn,
@@ -82,14 +87,23 @@ impl Replica {
         }
     }
 
-    /// Whether it takes requests.
+    /// Whether it takes requests of anybody.
     pub(super) fn is_open(&self) -> bool {
-        let aside = self.hold == Some(Hold::Aside);
-        self.is_present() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
+        self.is_open_to_own() && !self.own_only
     }
 
-    /// Whether it could take requests, had it always answered well.
+    /// Whether it takes requests of conversations that are at home there.
+    pub(super) fn is_open_to_own(&self) -> bool {
+        let aside = self.hold == Some(Hold::Aside);
+        self.is_there() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
+    }
+
+    /// Whether it could take requests of anybody, had it always answered well.
     pub(super) fn is_present(&self) -> bool {
+        self.is_there() && !self.own_only
+    }
+
+    fn is_there(&self) -> bool {
         self.phase == Phase::Ready && !self.suspect
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Replicas {
     load_percent: u32,
     /// How many of the ranked are under their load limit in requests.
     under: u32,
+    /// How many take only the requests of those that are at home there.
+    own_only: u32,
     open: u32,
     /// Requests that the open ones take, all together.
     places: u64,
@@ -53,6 +55,7 @@ impl Replicas {
             mean: mean.max(1),
             load_percent,
             under: 0,
+            own_only: 0,
             open: 0,
             places: 0,
             coming: Vec::new(),
@@ -146,6 +149,11 @@ impl Replicas {
         &self.coming
     }
 
+    /// Whether some replica takes only the requests of those that are at home there; it is in no order.
+    pub(super) fn any_own_only(&self) -> bool {
+        self.own_only > 0
+    }
+
     /// Requests that the open replicas take at a time, all together.
     pub(super) fn places(&self) -> u64 {
         self.places
@@ -176,9 +184,9 @@ impl Replicas {
         u32::try_from(share.div_ceil(self.open_weight)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Whether a replica has a free place (Q1); on trial it has one.
+    /// Whether a replica has a free place for those whose requests it takes (Q1); on trial it has one.
     pub(super) fn has_room(&self, replica: &Replica) -> bool {
-        replica.is_open()
+        replica.is_open_to_own()
             && replica.health.admits()
             && (replica.health.is_on_trial() || replica.ledger.in_flight() < self.limit(replica))
     }
@@ -245,10 +253,12 @@ impl Replicas {
     /// The fleet changed: sizes, limits and the whole order are made anew. Declared sizes count where any differs from
     /// the others; where all are the same, the engines' own figures do, if all told theirs (R3).
     fn reorder(&mut self, now: Instant) {
-        let open: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open()).collect();
-        let same = open.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
+        let all: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open_to_own()).collect();
+        let same = all.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
         self.by_tokens =
-            same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
+            same && !all.is_empty() && all.iter().all(|replica| replica.ledger.capacity().is_some());
+        self.own_only = u32::try_from(all.iter().filter(|known| known.own_only).count()).unwrap_or(u32::MAX);
+        let open: Vec<&Replica> = all.into_iter().filter(|replica| replica.is_open()).collect();
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
         self.placed = open.iter().map(|replica| replica.placed).sum();
@@ -285,9 +295,9 @@ impl Replicas {
             self.open_load = (self.open_load + u128::from(replica.load)).saturating_sub(u128::from(before));
         }
         let Some(replica) = self.list.get(at) else { return };
-        let has_room = self.has_room(replica);
+        let has_room = replica.is_open() && self.has_room(replica);
         let rank = has_room.then(|| self.rank_of(replica));
-        let under = self.is_under_in_places(replica);
+        let under = replica.is_open() && self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
         let was_under = std::mem::replace(&mut replica.under, under);
         self.under = self.under + u32::from(under) - u32::from(was_under);

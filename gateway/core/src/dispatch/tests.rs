@@ -12,6 +12,7 @@ mod judge;
 mod line;
 mod load;
 mod overload;
+mod own_only;
 mod priority;
 mod resize;
 mod unfit;

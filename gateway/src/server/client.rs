@@ -16,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::http2::Socket;
+
 /// How often a connection that nobody reads from is asked whether its client is still there; half of what H7 allows.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -94,6 +96,12 @@ pub(super) struct Reread {
 impl Reread {
     pub(super) fn new(ahead: BytesMut, inner: ClientStream) -> Self {
         Self { ahead, inner }
+    }
+}
+
+impl Socket for Reread {
+    fn forsake(&self) {
+        self.inner.forsake();
     }
 }
 

@@ -261,7 +261,13 @@ async fn e2_an_unknown_model_names_those_that_there_are_and_an_alias_will_do() {
         "{out}"
     );
     let (code, out, _) = command(&["scale", &admin, "org/gpt-4o"]).await;
-    assert_eq!((code, out.lines().next()), (Some(0), Some("chat")), "as other commands have it");
+    let fixed = "chat  static: 1 replica, as the configuration lists them; its size is changed there";
+    assert_eq!((code, out.lines().next()), (Some(0), Some(fixed)), "as other commands have it");
+    let (code, all, _) = command(&["why", &admin]).await;
+    assert_eq!(
+        (code, all.lines().next()),
+        (Some(0), Some("chat  1 replica ready, a fixed fleet; 0 in flight, 0 queued"))
+    );
     let answer = serve(&[&stub]).await;
     let get = Client::h1(answer.admin).send(hyper::Method::POST, "/deployments/chat/why", &[], "{}").await;
     assert_eq!((get.status, get.header("allow")), (405, "GET, HEAD"));

@@ -1,15 +1,16 @@
 //! Asks a gateway from many connections at a time, and counts.
 //!
-//!     load ADDRESS PATH --body FILE --connections N --seconds S [--hold] [--issuer FILE]
+//!     load ADDRESS PATH --body FILE --connections N --seconds S [--hold] [--conversations M] [--issuer FILE]
 //!
 //! Each connection sends its next request when the answer is whole, or, with `--hold`, keeps its stream open to the end.
-//! A second after the start, or, with `--hold`, when all have the first bytes of their answer, it prints `begin`;
+//! Requests belong to M conversations in turns, or each connection is one. A second after the start, when each
+//! conversation was there once and, with `--hold`, all have the first bytes of their answer, it prints `begin`;
 //! `--seconds` later one line of JSON: answers, events, failures, and the middle and 99th of a hundred latencies in
 //! microseconds. With `--issuer` it speaks TLS to who shows a certificate of that issuer's for 127.0.0.1, a handshake for each
 //! connection. Whatever is no answer with status 200 and, of a stream, `[DONE]`, is a failure.
 
 use std::cell::{Cell, RefCell};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ struct Counts {
     counting: Cell<bool>,
     /// Connections that have the first bytes of an answer.
     begun: Cell<usize>,
+    /// Requests that were sent.
+    asked: Cell<usize>,
     answers: Cell<u64>,
     events: Cell<u64>,
     failures: Cell<u64>,
@@ -55,17 +58,25 @@ struct Plan {
     seconds: u64,
     hold: bool,
     tls: Option<TlsConnector>,
+    /// How many, in turns; 0: each connection is one.
+    conversations: usize,
 }
 
 impl Plan {
-    fn request(&self, connection: usize) -> Vec<u8> {
+    /// Writes the next request into `request`, which holds the last one or nothing.
+    fn request(&self, connection: usize, counts: &Counts, request: &mut Vec<u8>) {
+        let asked = counts.asked.replace(counts.asked.get() + 1);
+        let conversation = asked.checked_rem(self.conversations).unwrap_or(connection);
         let Self { path, body, .. } = self;
-        let head = format!(
+        request.clear();
+        // Writing to memory cannot fail.
+        let _ = write!(
+            request,
             "POST {path} HTTP/1.1\r\nhost: bench\r\naccept: application/json\r\ncontent-type: application/json\r\n\
-             authorization: Bearer sk-bench\r\nx-session-id: session-{connection}\r\ncontent-length: {}\r\n\r\n",
+             authorization: Bearer sk-bench\r\nx-session-id: session-{conversation}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        [head.as_bytes(), body].concat()
+        request.extend_from_slice(body);
     }
 }
 
@@ -102,9 +113,10 @@ async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
     counts: &Counts,
     mut wire: Wire<S>,
 ) -> io::Result<()> {
-    let request = plan.request(connection);
+    let mut request = Vec::new();
     let mut first = true;
     loop {
+        plan.request(connection, counts, &mut request);
         let since = Instant::now();
         wire.send(&request).await?;
         let (status, is_stream, mut left) = wire.answer().await?;
@@ -154,7 +166,8 @@ async fn run(plan: Plan) -> io::Result<()> {
         sleep(Duration::from_micros(200)).await;
     }
     sleep(WARM).await;
-    while plan.hold && counts.begun.get() < plan.connections {
+    let begins = || plan.hold && counts.begun.get() < plan.connections;
+    while begins() || counts.asked.get() < plan.conversations {
         sleep(Duration::from_millis(10)).await;
     }
     tidegate_benches::say("begin");
@@ -184,14 +197,15 @@ fn main() -> io::Result<()> {
     let mut word = || words.next();
     let address = word().and_then(|word| word.parse().ok()).ok_or_else(|| wrong("ADDRESS"))?;
     let path = word().ok_or_else(|| wrong("PATH"))?;
-    let mut plan =
-        Plan { address, path, body: Vec::new(), connections: 1, seconds: 1, hold: false, tls: None };
+    let (body, connections, seconds, hold, conversations) = (Vec::new(), 1, 1, false, 0);
+    let mut plan = Plan { address, path, body, connections, seconds, hold, conversations, tls: None };
     while let Some(option) = word() {
         let mut value = || word().ok_or_else(|| wrong(&option));
         match option.as_str() {
             "--body" => plan.body = std::fs::read(value()?)?,
             "--connections" => plan.connections = value()?.parse().map_err(|_| wrong(&option))?,
             "--seconds" => plan.seconds = value()?.parse().map_err(|_| wrong(&option))?,
+            "--conversations" => plan.conversations = value()?.parse().map_err(|_| wrong(&option))?,
             "--hold" => plan.hold = true,
             "--issuer" => plan.tls = Some(connector(&value()?)?),
             _ => return Err(wrong(&option)),

@@ -176,7 +176,7 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
             _,
         ) => Some(Tint::Yellow),
         (Standing::NotReady, Phase::Provisioning | Phase::Starting | Phase::Draining)
-        | (Standing::Aside, _) => Some(Tint::Cyan),
+        | (Standing::Aside | Standing::OwnOnly, _) => Some(Tint::Cyan),
         (
             Standing::Ejected
             | Standing::Suspect

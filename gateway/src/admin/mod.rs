@@ -35,6 +35,7 @@ use tidegate_shared::demand::Observation;
 use tidegate_shared::id::replica_name;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
+use crate::clock;
 use crate::openai::ApiError;
 use crate::pool::{Pool, ReplicaDetail};
 use crate::provide::Records;
@@ -45,7 +46,7 @@ use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    RecordsStatus, ReplicaStatus, Status, UnfitStatus,
+    RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use tune::Feed;
 
@@ -102,6 +103,7 @@ impl Admin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
             records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
+            tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
@@ -161,6 +163,9 @@ impl Admin {
                 retries_refused: judged.retries_refused,
                 starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
             });
+        }
+        if let Some(until) = self.gateway.tls.as_ref().and_then(|shown| shown.until()) {
+            meter::tls_expires(until);
         }
         meter::buffered(self.gateway.budget.used());
         self.render.render()

@@ -30,6 +30,7 @@ use crate::layer::relay::STALL;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::provide::{self, Records};
+use crate::server::certificate::{Front, Shown};
 use crate::server::{self, Ended, Gateway, Stage};
 use crate::signals::Signals;
 use crate::sizing::{Resizer, startable};
@@ -177,6 +178,7 @@ impl App {
             sink: Arc::new(sink),
             created,
             clients: Arc::new(Semaphore::new(clients)),
+            tls: config.tls.clone().map(show),
             stage,
             stall: STALL,
         });
@@ -288,6 +290,16 @@ fn listen(address: SocketAddr, key: &'static str, count: usize) -> Result<Vec<Tc
 fn local(listeners: &[TcpListener]) -> Result<SocketAddr, AppError> {
     let first = listeners.first().ok_or_else(|| io::Error::other("no listener"));
     first.and_then(TcpListener::local_addr).map_err(system("cannot listen"))
+}
+
+/// What clients are shown, from now on kept as fresh as its files.
+fn show(front: Front) -> Arc<Shown> {
+    let shown = Shown::new(front);
+    if let Some(doubt) = shown.trouble() {
+        tracing::warn!("{doubt}");
+    }
+    tokio::spawn(Arc::clone(&shown).keep_fresh());
+    shown
 }
 
 fn access_log(access: &Access) -> Result<Arc<AccessLog>, AppError> {

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 use tidegate_shared::names::metric;
+use tidegate_tests::certificates::Issuer;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::crowd::{Crowd, at_a_time};
+use tidegate_tests::front::Front;
 use tidegate_tests::gateway::binary;
 use tidegate_tests::stub::Stub;
 use tokio::task::JoinSet;
@@ -106,10 +108,23 @@ async fn c_099_a_deployment_at_zero_is_woken_once_by_its_own_requests_and_costs_
 
 #[tokio::test]
 async fn c_101_nothing_but_the_cold_start_limit_ends_a_long_wait() {
+    waits_long(Config::default()).await;
+}
+
+#[tokio::test]
+async fn c_101_nothing_but_the_cold_start_limit_ends_a_long_wait_inside_tls() {
+    let front = Front::of(&Issuer::new("ca"));
+    waits_long(Config::default().secured(&front)).await;
+}
+
+/// Requests of both versions of HTTP, whole and as streams, wait for an engine that takes longer to load than any other
+/// limit allows.
+async fn waits_long(config: Config) {
     // A tenth or less of what it is in earnest: a load of 8 s, beside which every other limit is short.
     let arguments = ["--model", "chat", "--load-time", "8s", "--step-us", "2000"];
     let never = Deployment::named("never").engine(&["--model", "never", "--load-time", "1h"]);
-    let config = Config::of(engines(&arguments).set("max", 1))
+    let config = config
+        .and(engines(&arguments).set("max", 1))
         .and(never.set("max", 1).set("queue.cold_start", "1s"))
         .set("limits.first_byte", "2s")
         .set("limits.between_bytes", "2s")

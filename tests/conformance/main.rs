@@ -52,6 +52,10 @@ mod sizes;
 #[cfg(test)]
 mod streaming;
 #[cfg(test)]
+mod tls;
+#[cfg(test)]
+mod tls_certificates;
+#[cfg(test)]
 mod tune;
 #[cfg(test)]
 mod unfit;

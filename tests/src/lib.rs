@@ -20,6 +20,7 @@ pub mod crowd;
 pub mod deadline;
 pub mod dockerd;
 pub mod frames;
+pub mod front;
 pub mod gateway;
 pub mod leftovers;
 pub mod metrics;

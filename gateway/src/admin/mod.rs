@@ -37,6 +37,7 @@ use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::Instant;
 
+use crate::clock;
 use crate::openai::ApiError;
 use crate::pool::{Pool, ReplicaDetail};
 use crate::provide::Records;
@@ -47,7 +48,7 @@ use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    RecordsStatus, ReplicaStatus, Status, UnfitStatus,
+    RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use tune::Feed;
 
@@ -106,6 +107,7 @@ impl Admin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(Instant::ZERO).as_secs_f64(),
             records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
+            tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
@@ -170,6 +172,9 @@ impl Admin {
                 retries_refused: judged.retries_refused,
                 starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
             });
+        }
+        if let Some(until) = self.gateway.tls.as_ref().and_then(|shown| shown.until()) {
+            meter::tls_expires(until);
         }
         meter::buffered(self.gateway.budget.used());
         self.render.render()

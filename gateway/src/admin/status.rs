@@ -4,6 +4,7 @@
 //! that no clock needs to be compared. Fields may be added; readers ignore those that they do not know.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use tidegate_scaler::store::StoreView;
@@ -16,6 +17,7 @@ use tidegate_shared::time::Instant;
 use super::manage::SizingValue;
 use crate::endpoint::Engine;
 use crate::pool::{Trust, Unfit};
+use crate::server::certificate::Shown;
 
 /// Most decisions that a deployment tells.
 pub const MOST_DECISIONS: usize = 32;
@@ -30,8 +32,34 @@ pub struct Status {
     /// What survives a restart; absent where nothing does, since every fleet is static.
     #[serde(default)]
     pub records: Option<RecordsStatus>,
+    /// What clients are shown; absent where they speak in the clear.
+    #[serde(default)]
+    pub tls: Option<TlsStatus>,
     /// Every deployment, in the order of the configuration.
     pub deployments: Vec<DeploymentStatus>,
+}
+
+/// The certificate that clients are shown (H6).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TlsStatus {
+    /// Its file.
+    pub cert: String,
+    /// Seconds until it, or what stands between it and its issuer, expires; below 0 since it has; absent where that
+    /// cannot be read.
+    pub expires_in_s: Option<f64>,
+    /// What an operator should look at, for people: that it expires soon, or why a newer one is not shown.
+    pub trouble: Option<String>,
+}
+
+impl TlsStatus {
+    /// What is shown at `now`.
+    pub fn new(shown: &Shown, now: SystemTime) -> Self {
+        let expires_in_s = shown.until().map(|until| match until.duration_since(now) {
+            Ok(left) => left.as_secs_f64(),
+            Err(over) => -over.duration().as_secs_f64(),
+        });
+        Self { cert: shown.cert().display().to_string(), expires_in_s, trouble: shown.trouble() }
+    }
 }
 
 /// How it goes with what must survive a restart.

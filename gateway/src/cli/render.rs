@@ -24,6 +24,9 @@ pub(super) fn render(status: &Status, style: Style) -> String {
     if let Some(trouble) = status.records.as_ref().and_then(|records| records.problem.as_ref()) {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
+    if let Some(trouble) = status.tls.as_ref().and_then(|tls| tls.trouble.as_ref()) {
+        text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
+    }
     for deployment in &status.deployments {
         text.push('\n');
         text.push_str(&block(deployment, style));

@@ -136,3 +136,14 @@ fn a1_the_status_tells_what_was_set_and_tuned_and_what_the_records_suffer() {
                     24: tuned on L4 2d 4h ago\n";
     assert_eq!(text, expected);
 }
+
+#[test]
+fn h6_the_status_tells_what_is_wrong_with_the_certificate() {
+    let status = |trouble: &str| {
+        let tls = format!(r#"{{"cert":"c.pem","expires_in_s":-1.5,"trouble":{trouble}}}"#);
+        let text = format!(r#"{{"version":"0.1.0","uptime_s":3,"tls":{tls},"deployments":[]}}"#);
+        render(&serde_json::from_str(&text).expect("the documented shape"), Style::PLAIN)
+    };
+    assert_eq!(status("\"c.pem expired\""), "tidegate 0.1.0, up 3.0s\n  trouble: c.pem expired\n");
+    assert_eq!(status("null"), "tidegate 0.1.0, up 3.0s\n");
+}

@@ -187,7 +187,7 @@ impl GoOn {
             }
             self.0 = self.0.get(written..).unwrap_or_default();
         }
-        Poll::Ready(Ok(()))
+        Pin::new(to).poll_flush(cx)
     }
 
     /// The rest of one that was begun; of one that was not, nothing is owed. The caller sends it.

@@ -1,13 +1,16 @@
-//! Accepts connections and serves HTTP/1.1 and clear HTTP/2 on them: one thread, one runtime, one listener and one
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, in the clear or inside TLS: one thread, one runtime, one listener and one
 //! set of upstream connections per core, so that a request never changes cores.
 
+pub mod certificate;
 mod client;
 mod handle;
+mod handshake;
 mod http1;
 mod http2;
 pub mod link;
 mod listen;
 mod reply;
+mod secure;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -26,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
+use certificate::Shown;
 use link::Link;
 pub use listen::{Listeners, bind, raise_descriptor_limit};
 
@@ -67,6 +71,8 @@ pub struct Gateway {
     pub created: u64,
     /// Room for clients: each connection takes one.
     pub clients: Arc<Semaphore>,
+    /// What clients are shown, where TLS is spoken to them.
+    pub tls: Option<Arc<Shown>>,
     /// How far the gateway is on its way to its end.
     pub stage: watch::Receiver<Stage>,
     /// How long a client may take nothing of an answer: [`crate::layer::relay::STALL`], except in tests.
@@ -227,7 +233,15 @@ async fn connection(
     if listen::tune(&stream).is_err() {
         return;
     }
-    let stream = client::ClientStream::new(stream);
+    let stream = match &core.gateway.tls {
+        None => client::ClientStream::new(stream),
+        Some(shown) => {
+            // Once for each connection, and large.
+            let shaken = Box::pin(handshake::shake(&core, shown.config(), stream, client.ip())).await;
+            let Some(stream) = shaken else { return };
+            stream
+        }
+    };
     match opening(&core.closing, stream, core.gateway.limits.header_read).await {
         Opening::Http1(link) => {
             let mut served = pin!(http1::serve(&core, Rc::new(RefCell::new(link)), client.ip()));
@@ -250,9 +264,13 @@ enum Opening {
     Silent,
 }
 
-/// Reads until it is known which protocol a client speaks, at most for `limit`.
+/// Reads until it is known which protocol a client speaks, at most for `limit`. What was agreed on inside TLS holds.
 async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Duration) -> Opening {
     let mut ahead = BytesMut::new();
+    let agreed = stream.is_http2();
+    if agreed == Some(false) {
+        return Opening::Http1(Link::new(stream, ahead));
+    }
     let mut told = pin!(closing.told.notified());
     let known = async {
         loop {
@@ -275,16 +293,17 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
             }
         }
     };
-    match tokio::time::timeout(limit, known).await {
-        Ok(Some(true)) => Opening::Http2(client::Reread::new(ahead, stream)),
-        Ok(Some(false)) => Opening::Http1(Link::new(stream, ahead)),
-        Ok(None) => Opening::Silent,
-        Err(_) if ahead.is_empty() => {
-            meter::gave_up(GaveUp::Idle);
-            Opening::Silent
-        }
-        Err(_) => Opening::Slow(Link::new(stream, ahead)),
+    let known = tokio::time::timeout(limit, known).await;
+    match known {
+        Ok(Some(true)) => return Opening::Http2(client::Reread::new(ahead, stream)),
+        Ok(Some(false)) if agreed.is_none() => return Opening::Http1(Link::new(stream, ahead)),
+        Ok(_) => {}
+        Err(_) if ahead.is_empty() => meter::gave_up(GaveUp::Idle),
+        Err(_) if agreed.is_none() => return Opening::Slow(Link::new(stream, ahead)),
+        Err(_) => meter::gave_up(GaveUp::Head),
     }
+    stream.goodbye();
+    Opening::Silent
 }
 
 #[cfg(test)]

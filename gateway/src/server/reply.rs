@@ -182,6 +182,8 @@ struct Waiting {
     sent: usize,
     large: Bytes,
     tail: &'static [u8],
+    /// What was given to the stream is still there: inside TLS that happens.
+    in_stream: bool,
     /// Bytes that the client has taken so far.
     taken: u64,
 }
@@ -195,7 +197,7 @@ impl Waiting {
     }
 
     fn is_empty(&self) -> bool {
-        self.sent >= self.small.len() && self.large.is_empty() && self.tail.is_empty()
+        self.sent >= self.small.len() && self.large.is_empty() && self.tail.is_empty() && !self.in_stream
     }
 
     fn has_room(&self) -> bool {
@@ -248,7 +250,9 @@ impl Waiting {
         // One that waits for its replica holds no memory, not even by an empty piece of it.
         (self.sent, self.large) = (0, Bytes::new());
         spare::give(std::mem::take(&mut self.small));
-        Pin::new(stream).poll_flush(cx)
+        let flushed = Pin::new(stream).poll_flush(cx);
+        self.in_stream = flushed.is_pending();
+        flushed
     }
 
     fn advance(&mut self, written: usize) {

@@ -29,6 +29,7 @@ use crate::telemetry::access::AccessLog;
 use crate::telemetry::meter::DeploymentMeter;
 use crate::upstream::dial::Dialer;
 
+mod secured;
 mod trickle;
 
 const BODY: &str = r#"{"model":"chat","stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
@@ -102,6 +103,7 @@ pub(super) async fn gateway(
         sink: Arc::new(Sink { clock, access, nowhere: meter }),
         created: 0,
         clients: Arc::new(Semaphore::new(10)),
+        tls: None,
         stage: seen,
         stall,
     };

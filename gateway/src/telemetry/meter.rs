@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dashmap::DashMap;
 pub use metrics::Counter;
@@ -103,6 +103,41 @@ pub fn gave_up(on: GaveUp) {
         GaveUp::Flood => "flood",
     };
     metrics::counter!(name::GAVE_UP, &[("reason", reason)]).increment(1);
+}
+
+/// Why a client's TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFailure {
+    /// What came was no TLS.
+    Clear,
+    /// It did not come to its end in time.
+    Slow,
+    /// The client left in the middle of it.
+    Left,
+    /// The client showed no certificate of an issuer that it must have one of.
+    Certificate,
+    /// The client refused, mostly what it was shown.
+    Refused,
+    /// Client and gateway have nothing in common, or what came is broken.
+    Protocol,
+}
+
+/// Counts TLS handshakes that failed (H6).
+pub fn tls_failed(on: TlsFailure) {
+    let reason = match on {
+        TlsFailure::Clear => "clear",
+        TlsFailure::Slow => "slow",
+        TlsFailure::Left => "left",
+        TlsFailure::Certificate => "certificate",
+        TlsFailure::Refused => "refused",
+        TlsFailure::Protocol => "protocol",
+    };
+    metrics::counter!(name::TLS_FAILURES, &[("reason", reason)]).increment(1);
+}
+
+/// Sets the moment at which the certificate that clients are shown expires.
+pub fn tls_expires(at: SystemTime) {
+    gauge!(name::TLS_EXPIRES).set(as_f64(at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())));
 }
 
 /// Sets the gauge of buffered bodies.

@@ -79,7 +79,7 @@ pub mod metric {
         TARGET Gauge "tidegate_replicas_target" "Replicas that the planner wants, by deployment."
         DECISIONS Counter "tidegate_scaling_decisions_total" "Evaluations that changed the target or its reason, by deployment and reason."
         CONVERSATIONS Gauge "tidegate_conversations" "Conversations with a home, by deployment."
-        STARTS Counter "tidegate_replica_starts_total" "Starts of replicas, by deployment and result (ready, failed)."
+        STARTS Counter "tidegate_replica_starts_total" "Starts of replicas, by deployment and result (ready, failed; woken, not_woken of parked ones)."
         BUFFERED_BYTES Gauge "tidegate_buffered_body_bytes" "Bytes of request bodies held in memory."
         GAVE_UP Counter "tidegate_clients_given_up_total" "Connections or streams of clients that were ended because the client was too slow, by reason (idle: nothing of a request came, head: a request's head was not whole in time, answer: too little of an answer was taken)."
         PANICS Counter "tidegate_panics_total" "Handlers that panicked; each is a bug."

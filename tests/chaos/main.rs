@@ -27,6 +27,8 @@ mod killed;
 #[cfg(test)]
 mod loading;
 #[cfg(test)]
+mod parked;
+#[cfg(test)]
 mod ports;
 #[cfg(test)]
 mod records;

@@ -57,11 +57,12 @@ const MODES: [(&str, Mode); 2] = [("flex", Mode::Flex), ("active", Mode::Active)
 const KINDS: [&str; 5] = ["process", "docker", "exec", "slurm", "replica"];
 
 /// The settings that make no sense where the fleet is fixed.
-const SIZING_KEYS: [&str; 10] = [
+const SIZING_KEYS: [&str; 11] = [
     "rule",
     "mode",
     "min",
     "max",
+    "parked",
     "window",
     "queue_threshold",
     "autoscale",
@@ -166,6 +167,7 @@ fn sizing(table: &mut Table<'_, '_>, usual: Sizing, headroom: Duration) -> Sizin
     let min = table.read("min", value::integer(0..=MAX_REPLICAS));
     let max = table.read("max", value::integer(0..=MAX_REPLICAS));
     let window = table.read("window", value::duration(SECOND..=DAY)).map(|found| found.value);
+    let parked = table.or("parked", usual.parked, value::integer(0..=MAX_REPLICAS));
     let threshold = table.read("queue_threshold", value::duration(Duration::ZERO..=DAY));
     let (min, max) = bounds(table.faults(), mode, min, max);
     if let Some(found) = threshold.as_ref().filter(|found| found.value > headroom) {
@@ -178,6 +180,7 @@ fn sizing(table: &mut Table<'_, '_>, usual: Sizing, headroom: Duration) -> Sizin
         mode,
         min,
         max,
+        parked,
         window: window.unwrap_or(mode.window()),
         cool: window.unwrap_or(COOL),
         queue_threshold: threshold.map_or(headroom / 2, |found| found.value),

@@ -29,7 +29,7 @@ pub(super) struct Replica {
     pub(super) phase: Phase,
     /// Since when it is in that phase.
     pub(super) since: Instant,
-    /// When it was ordered or first seen.
+    /// When it was ordered, first seen, or last to be woken.
     pub(super) ordered: Instant,
     /// Its size as declared.
     pub(super) capacity: Capacity,
@@ -103,9 +103,14 @@ impl Replica {
         self.phase == Phase::Ready && !self.suspect
     }
 
-    /// Whether it was ordered and is not ready yet.
+    /// Whether it was ordered, or is being woken, and is not ready yet.
     pub(super) fn is_on_its_way(&self) -> bool {
-        matches!(self.phase, Phase::Provisioning | Phase::Starting)
+        matches!(self.phase, Phase::Provisioning | Phase::Starting | Phase::Waking)
+    }
+
+    /// Whether it is on its way and nothing is known that keeps it from becoming ready.
+    pub(super) fn may_come(&self) -> bool {
+        self.is_on_its_way() && self.unfit.is_none()
     }
 }
 
@@ -124,8 +129,8 @@ pub(super) struct Replicas {
     open: u32,
     /// Requests that the open ones take, all together.
     places: u64,
-    /// When those on their way were ordered.
-    coming: Vec<Instant>,
+    /// How many are on their way and may become ready.
+    coming: u32,
     open_weight: u128,
     open_load: u128,
     /// Placements of late, of all open ones together.
@@ -148,7 +153,7 @@ impl Replicas {
             under: 0,
             open: 0,
             places: 0,
-            coming: Vec::new(),
+            coming: 0,
             open_weight: 0,
             open_load: 0,
             placed: 0,
@@ -231,12 +236,7 @@ impl Replicas {
 
     /// How many were ordered, are not ready yet, and may become so.
     pub(super) fn on_their_way(&self) -> u32 {
-        u32::try_from(self.coming.len()).unwrap_or(u32::MAX)
-    }
-
-    /// When each of them was ordered.
-    pub(super) fn coming(&self) -> &[Instant] {
-        &self.coming
+        self.coming
     }
 
     /// Requests that the open replicas take at a time, all together.
@@ -342,8 +342,8 @@ impl Replicas {
         self.placed = open.iter().map(|replica| replica.placed).sum();
         let open = self.list.iter().filter(|replica| replica.is_open());
         self.places = open.map(|replica| u64::from(self.limit(replica))).sum();
-        let coming = self.list.iter().filter(|replica| replica.is_on_its_way() && replica.unfit.is_none());
-        self.coming = coming.map(|replica| replica.ordered).collect();
+        let coming = self.list.iter().filter(|replica| replica.may_come()).count();
+        self.coming = u32::try_from(coming).unwrap_or(u32::MAX);
         self.bound_turns();
         self.ranked.clear();
         (self.open_load, self.under) = (0, 0);

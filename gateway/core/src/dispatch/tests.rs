@@ -12,6 +12,7 @@ mod judge;
 mod line;
 mod load;
 mod overload;
+mod parked;
 mod priority;
 mod resize;
 mod unfit;

@@ -86,7 +86,7 @@ fn one_that_served_and_died_is_gone() {
     let mut book = Book::default();
     book.take_in(&[up(1)], NOW);
     let new = book.became_ready(&ready(1));
-    assert_eq!(new.iter().map(|new| (new.id, new.ordered_here)).collect::<Vec<_>>(), [(ReplicaId(1), false)]);
+    assert_eq!(new.iter().map(|new| (new.id, new.how)).collect::<Vec<_>>(), [(ReplicaId(1), Came::Found)]);
     assert_eq!(book.became_ready(&ready(1)), []);
     let news = book.take_in(&[exited(1, &[])], NOW);
     assert!(matches!(news.as_slice(), [(ReplicaId(1), Change::Gone { .. })]), "{news:?}");

@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod clock;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod crowd;
 #[cfg(test)]
 mod cuts;

@@ -14,6 +14,8 @@ use crate::fleet::Change;
 use crate::provider::{Instance, InstanceState};
 pub(super) use parked::Way;
 
+/// How long a replica may wait for room at its provider, before another one is ordered in its place.
+const QUEUE_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Lines of an engine's output that the reason of a failed start quotes, at most.
 const QUOTED_LINES: usize = 20;
 
@@ -52,6 +54,8 @@ struct Member {
     price: Price,
     /// When it entered the book, or was last to be woken.
     since: Instant,
+    /// From when on its start counts: not before its provider has room for it.
+    began: Instant,
     stage: Stage,
     /// Ordered by this loop, not adopted.
     ordered_here: bool,
@@ -96,7 +100,8 @@ impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, busy, let_go) = (false, false, false, false);
         let (end, not_before) = (None, Instant::ZERO);
-        Self { capacity, price, since, stage, ordered_here, queued, busy, let_go, end, not_before }
+        let began = since;
+        Self { capacity, price, since, began, stage, ordered_here, queued, busy, let_go, end, not_before }
     }
 
     /// The announcement of an end that it brought about itself.
@@ -138,6 +143,9 @@ impl Book {
         let capacity = listed.capacity;
         member.price = listed.price;
         member.queued = matches!(listed.state, InstanceState::Queued { .. });
+        if member.queued {
+            member.began = now;
+        }
         match &listed.state {
             InstanceState::Pending { .. } | InstanceState::Queued { .. } if known => Vec::new(),
             InstanceState::Pending { .. } | InstanceState::Queued { .. } => {
@@ -221,16 +229,22 @@ impl Book {
         }
     }
 
-    /// Ends those that are not ready `limit` after they entered the book; `explain` says more about each.
+    /// Ends those that are not ready `limit` after their provider had room for them, which fails their start; and those that
+    /// waited for room too long, which does not. `explain` says more about each.
     pub(super) fn end_overdue(
         &mut self,
         now: Instant,
         limit: Duration,
         explain: impl Fn(ReplicaId) -> String,
     ) -> Vec<News> {
-        let overdue = |member: &Member| member.stage.starts() && now.since(member.since) >= limit;
-        let late: Vec<_> =
-            self.members.iter().filter(|(_, member)| overdue(member)).map(|(id, _)| *id).collect();
+        let overdue = |member: &Member| member.stage.starts() && now.since(member.began) >= limit;
+        let in_line = |member: &Member| member.queued && now.since(member.since) >= QUEUE_LIMIT;
+        let those = |which: &dyn Fn(&Member) -> bool| -> Vec<ReplicaId> {
+            self.members.iter().filter(|(_, member)| which(member)).map(|(id, _)| *id).collect()
+        };
+        let (late, waited) = (those(&overdue), those(&in_line));
+        let line = format!("it waited for room for {QUEUE_LIMIT:?}, and gives up its place in the line");
+        waited.into_iter().for_each(|id| drop(self.end(id, &line, false)));
         let why = |id| format!("not ready within the start limit of {limit:?}{}", explain(id));
         late.into_iter().filter_map(|id| self.end(id, &why(id), true)).collect()
     }

@@ -41,6 +41,23 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Every reason.
+    pub const ALL: [Self; 13] = [
+        Self::QueueFull,
+        Self::QueueBytes,
+        Self::WouldWaitTooLong,
+        Self::WaitedTooLong,
+        Self::PushedOut,
+        Self::WouldMissDeadline,
+        Self::MissedDeadline,
+        Self::ColdStartTooLong,
+        Self::StartFailed,
+        Self::OtherModel,
+        Self::Unreachable,
+        Self::NoReplica,
+        Self::NoSocket,
+    ];
+
     /// The `code` of the error object, the log word and the metric label.
     pub const fn as_str(self) -> &'static str {
         match self {

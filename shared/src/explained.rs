@@ -109,6 +109,8 @@ pub enum Standing {
     Refused,
     /// An operator has set it aside, to measure it (A1).
     Aside,
+    /// An operator has it take only the requests of conversations that are at home there (C-129).
+    OwnOnly,
     /// Its engine lists other models than the deployment's (C-028).
     OtherModel,
     /// Its probe cannot connect to it.
@@ -133,6 +135,7 @@ impl Standing {
             Self::Suspect => "suspect",
             Self::Refused => "refused",
             Self::Aside => "aside",
+            Self::OwnOnly => "own_only",
             Self::OtherModel => "other_model",
             Self::Unreachable => "unreachable",
             Self::NotReady => "not_ready",

@@ -112,14 +112,30 @@ pub struct ReplicaFacts {
     /// Whether it is held; what its engine does then is no demand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
+    /// Whether an operator has it take only the requests of conversations that are at home there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_only: bool,
 }
 
 impl ReplicaFacts {
     /// A replica of which nothing else is known: no request, no conversation, no price, no figure of its engine.
     pub const fn new(id: ReplicaId, phase: Phase, since: Instant, capacity: Capacity) -> Self {
         let (in_flight, conversations, price) = (0, 0, Price::FREE);
-        let (load, memory, waiting, hold) = (None, None, None, None);
-        Self { id, phase, since, capacity, in_flight, conversations, price, load, memory, waiting, hold }
+        let (load, memory, waiting, hold, own_only) = (None, None, None, None, false);
+        Self {
+            id,
+            phase,
+            since,
+            capacity,
+            in_flight,
+            conversations,
+            price,
+            load,
+            memory,
+            waiting,
+            hold,
+            own_only,
+        }
     }
 
     /// Whether requests may be in progress there or begin at any moment.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::CHAT;
-use crate::fleet::{Fleet, descriptors, engines, long, resident};
+use crate::fleet::{Engine, Fleet, descriptors, engines, long, resident};
 
 /// Requests that are cut, and how many of them at a time.
 const CUTS: usize = 10_000;
@@ -195,7 +195,7 @@ async fn q5_h7_r7_ten_thousand_cut_requests_leave_nothing_behind() {
         .set("conversations.max", CONVERSATIONS);
     let fleet = Fleet::launch(deployment).await;
     let before = fleet.settled(3).await;
-    assert_eq!(fleet.ask("warm up").await.status, 200);
+    fleet.chat(&long("warm up", 8)).await.whole().await;
     let (files, memory) = (descriptors(&fleet), resident(&fleet));
     let mut dice = Dice(2);
     for first in (0..CUTS).step_by(WAVE) {
@@ -215,14 +215,33 @@ async fn q5_h7_r7_ten_thousand_cut_requests_leave_nothing_behind() {
     .await;
     eprintln!("resident: {memory} MiB before, {} MiB after", resident(&fleet));
     assert!(resident(&fleet) <= memory + 128, "{} MiB after {memory}", resident(&fleet));
-    let mut streams = Vec::new();
-    for index in 0..12 {
-        streams.push(fleet.chat(&long(&format!("after {index}"), 400)).await);
-    }
-    for engine in &before {
-        let there = streams.iter().filter(|stream| stream.header("x-tidegate-replica") == engine.id);
-        // By tokens, of which the streams make more while the next ones come.
-        let there = there.count();
-        assert!((3..=5).contains(&there), "spread evenly: {} has {there} of 12", engine.id);
-    }
+    assert_placed_evenly(&fleet, &before).await;
+}
+
+/// Twelve new streams are four on each of three engines, as if nothing had been cut.
+///
+/// That is exact, since nothing is left of what was cut: all loads are zero before the first. It would not be for any twelve
+/// streams. While they begin, each engine is asked once a second what it holds, one before the other, so that for up to a
+/// second the figure of one stands beside the gateway's estimate of another; where the engine counts 416 tokens for what
+/// was taken for 260, that was five, three and four streams now and then. So these ask for what is reserved for them: less
+/// than the usual answer, of which nothing was learned here, since a stream without usage teaches nothing.
+async fn assert_placed_evenly(fleet: &Fleet, engines: &[Engine]) {
+    eventually("twelve streams at the same time", async || {
+        idle(fleet).await;
+        let mut streams = Vec::new();
+        for index in 0..12 {
+            streams.push(fleet.chat(&long(&format!("after {index}"), 250)).await);
+        }
+        let running = fleet.metrics().await.total(metric::IN_FLIGHT, &[]);
+        if running < 12.0 {
+            return Err(format!("{running} were left when the last had begun"));
+        }
+        let there = |engine: &Engine| {
+            streams.iter().filter(|stream| stream.header("x-tidegate-replica") == engine.id).count()
+        };
+        let there: Vec<usize> = engines.iter().map(there).collect();
+        assert_eq!(there, [4, 4, 4]);
+        Ok(())
+    })
+    .await;
 }

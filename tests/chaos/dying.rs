@@ -104,6 +104,71 @@ async fn c_006_an_engine_that_is_busy_and_late_to_its_health_check_is_left_alone
     assert_eq!(fleet.metrics().await.total(metric::RETRIES, &[]), 0.0);
 }
 
+/// How many seconds the streams of a busy fleet last; `TIDEGATE_BUSY=300` makes them as long as users reported.
+fn busy_for() -> u32 {
+    std::env::var("TIDEGATE_BUSY").ok().and_then(|text| text.parse().ok()).unwrap_or(20)
+}
+
+/// Engines that serve ten streams each answer their health checks after ten seconds, which is later than any probe waits:
+/// nobody is cut, restarted, taken out or refused for that. When the tokens have ended and the checks fail, all are replaced.
+#[tokio::test]
+async fn c_006_forty_streams_on_four_engines_that_are_late_to_every_health_check() {
+    let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "50000", "--step-sequence-us", "0"];
+    let arguments =
+        [&arguments[..], &["--step-kv-ns", "0", "--slots", "16", "--kv-tokens", "2000000"]].concat();
+    let fleet = Fleet::launch(engines(&arguments).set("min", 4).set("max", 4)).await;
+    let before = fleet.settled(4).await;
+    let (mut streams, tokens) = (Vec::new(), busy_for() * 20);
+    for engine in &before {
+        engine.faults(&json!({"health": "slow"})).await;
+    }
+    for index in 0..40 {
+        streams.push(stream(&fleet, &format!("stream {index}"), tokens).await);
+    }
+    let there = |engine: &Engine| {
+        streams.iter().filter(|stream| stream.header("x-tidegate-replica") == engine.id).count()
+    };
+    assert!(before.iter().all(|engine| there(engine) > 8), "more than eight run on each");
+    let mut reading = tokio::task::JoinSet::new();
+    for mut stream in streams {
+        reading.spawn(async move {
+            let (mut events, mut last) = (1, String::new());
+            while let Some(event) = stream.event().await {
+                (events, last) = (events + 1, event);
+            }
+            (events, last)
+        });
+    }
+    while let Some(read) = reading.join_next().await {
+        let (events, last) = read.expect("a stream");
+        assert_eq!(last, "data: [DONE]\n\n", "not cut after {events} events");
+        assert!(events > tokens, "{events} events of {tokens} tokens");
+    }
+    assert_eq!(fleet.engines(), before, "no restart");
+    let status = fleet.status().await;
+    let replicas = status["deployments"][0]["replicas"].as_array().cloned().unwrap_or_default();
+    let ready_since_then = |replica: &Value| {
+        replica["phase"] == "ready" && replica["age_s"].as_f64() >= Some(f64::from(busy_for() / 2))
+    };
+    assert!(replicas.iter().all(ready_since_then), "none was ever out: {status}");
+    let metrics = fleet.metrics().await;
+    let harm = [metric::RETRIES, metric::UPSTREAM_ERRORS, metric::EJECTIONS, metric::REFUSALS];
+    assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 4]);
+    let labels = [("deployment", "chat"), ("status", "200")];
+    assert_eq!(metrics.total(metric::REQUESTS, &labels), 40.0);
+    // The control: no tokens any more, and the checks fail.
+    for engine in &before {
+        engine.faults(&json!({"health": "fail"})).await;
+    }
+    eventually("they are replaced", async || match fleet.engines() {
+        now if before.iter().all(|engine| !now.contains(engine)) => Ok(()),
+        now => Err(format!("{now:?}")),
+    })
+    .await;
+    fleet.settled(4).await;
+    assert_eq!(fleet.ask("after").await.status, 200);
+}
+
 #[tokio::test]
 async fn control_an_idle_engine_that_fails_its_health_check_is_replaced() {
     let fleet = Fleet::launch(engines(QUICK).set("min", 1).set("max", 1)).await;

@@ -128,6 +128,79 @@ async fn c5_the_last_one_may_be_drained_and_what_follows_is_said() {
     assert_eq!(turn(&gateway, "one").await.0, 200);
 }
 
+/// The body of a drain after which conversations stay.
+const STAY: &str = r#"{"conversations": "stay"}"#;
+
+#[tokio::test]
+async fn c_129_one_that_is_left_to_its_conversations_says_so_everywhere_and_is_taken_back() {
+    let stubs = [Stub::start().await, Stub::start().await];
+    let gateway = Gateway::start(Config::of(Deployment::chat(&stubs))).await;
+    let home = turn(&gateway, "one").await.1;
+    let at = if home == "chat-1" { 0 } else { 1 };
+    let said = say(&gateway, &["chat", &home, "--keep-conversations"]).await;
+    let follows =
+        "it takes no new conversation, and the 1 conversation that is at home there stays until it ends";
+    let head = format!("{home} keeps its conversations: {follows}; 1 other replica takes requests\n");
+    assert!(said.starts_with(&head), "{said}");
+    assert_eq!(turn(&gateway, "one").await, (200, home.clone(), "home".to_owned()));
+    for n in 0..8 {
+        assert_ne!(turn(&gateway, &format!("new {n}")).await.1, home);
+    }
+    let told = replica(&gateway, at).await;
+    let shown = (&told["phase"], &told["own_only"], &told["drained"]);
+    assert_eq!(shown, (&"ready".into(), &true.into(), &false.into()), "{told}");
+    assert!(told["why"].as_str().is_some_and(|why| why.contains(follows)), "{told}");
+    assert_eq!(
+        text(&finding(&gateway, "drained", "now").await),
+        format!("{home} is taken out by an operator")
+    );
+    let route = Client::h1(gateway.admin).post("/route", &chat("chat", "hello")).await.json();
+    assert_eq!(route["replicas"][at]["standing"], "own_only", "{route}");
+    let back = say(&gateway, &["chat", &home, "--undo"]).await;
+    assert!(back.starts_with(&format!("{home} is in: ")), "{back}");
+    assert_eq!(replica(&gateway, at).await["own_only"], false);
+    let homes: Vec<_> = (0..8).map(|n| format!("later {n}")).collect();
+    let mut there = 0;
+    for name in &homes {
+        there += usize::from(turn(&gateway, name).await.1 == home);
+    }
+    assert!((4..=5).contains(&there), "its half again, and at most one for having waited: {there}");
+}
+
+#[tokio::test]
+async fn c_129_conversations_stay_only_where_the_replica_does_and_only_what_there_is_can_be_said() {
+    let stubs = [Stub::start().await, Stub::start().await];
+    let elastic = Deployment::named("elastic").engine(&["--model", "elastic", "--load-time", "0s"]);
+    let gateway = Gateway::launch(Config::of(Deployment::chat(&stubs)).and(elastic.set("min", 1))).await;
+    gateway.ready_replicas(3).await;
+    let post = async |what: &str, body: &'static str| {
+        let path = format!("/deployments/{what}");
+        let answer = Client::h1(gateway.admin).send(Method::POST, &path, &[], body).await;
+        let error = answer.json()["error"].clone();
+        (answer.status, error["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let (status, why) = post("elastic/drain/1", STAY).await;
+    assert!(status == 409 && why.contains("its conversations cannot stay"), "{status} {why}");
+    for wrong in [r#"{"conversations": "go"}"#, r#"{"weight": 0}"#, "0"] {
+        let (status, why) = post("chat/drain/1", wrong).await;
+        assert!(status == 400 && why.contains(r#"or {"conversations": "stay"}"#), "{wrong}: {status} {why}");
+    }
+    assert_eq!(post("chat/drain/1", r#"{"conversations": "move"}"#).await.0, 200);
+    assert_eq!(replica(&gateway, 0).await["drained"], true);
+    let (status, why) = post("chat/drain/1", STAY).await;
+    assert!(status == 409 && why.contains("undo that first"), "{status} {why}");
+    // What was left to its own may still be taken out altogether.
+    assert_eq!(post("chat/drain/2", STAY).await.0, 200);
+    assert_eq!(post("chat/drain/2", "").await.0, 200);
+    let out = replica(&gateway, 1).await;
+    assert_eq!((&out["phase"], &out["drained"]), (&"draining".into(), &true.into()), "{out}");
+    for at in [1, 2] {
+        assert_eq!(send(&gateway, Method::DELETE, &format!("chat/drain/{at}")).await.json()["state"], "in");
+    }
+    gateway.ready_replicas(3).await;
+    assert_eq!(replica(&gateway, 1).await["own_only"], false);
+}
+
 #[tokio::test]
 async fn h4_c5_unknown_names_are_told_with_those_that_there_are() {
     let stubs = [Stub::start().await, Stub::start().await];

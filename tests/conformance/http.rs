@@ -276,7 +276,7 @@ async fn h5_authorization_stays_here() {
 async fn h6_c_115_a_client_of_http_2_is_served_by_replicas_of_http_1() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
-    for index in 0..20 {
+    for index in 0..100 {
         let answer = gateway.h2().post(CHAT, &chat("chat", &format!("{index}"))).await;
         assert_eq!(answer.status, 200);
         assert_eq!(answer.json()["object"], "chat.completion");

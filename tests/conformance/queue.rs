@@ -5,7 +5,7 @@ use tidegate_shared::names::metric;
 use tidegate_tests::client::{Answer, Client, Raw};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;
-use tidegate_tests::openai::{assert_error_shape, chat, reply};
+use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, reply};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub};
 use tokio::task::JoinHandle;
@@ -169,15 +169,25 @@ async fn c_008_waiters_that_leave_free_their_place_and_are_never_sent() {
     let gateway = Gateway::start(Config::of(narrow(&stub).set("queue.requests", 4))).await;
     let busy = send(gateway.client(), "busy");
     stub.request(0).await;
-    let mut leaving = Vec::new();
-    for index in 1..5 {
-        leaving.push(Raw::posted(gateway.address, CHAT, &chat("chat", "left").to_string()).await);
+    // Over HTTP/1.1 by closing and by a reset, over HTTP/2 by giving up their streams; streamed and not.
+    let mut connections = Vec::new();
+    for (index, body) in [(1, chat("chat", "left")), (2, chat_stream("chat", "left"))] {
+        connections.push(Raw::posted(gateway.address, CHAT, &body.to_string()).await);
         gateway.queued(index).await;
     }
-    for (index, client) in leaving.into_iter().enumerate() {
-        if index % 2 == 0 { client.reset() } else { drop(client) }
+    let mut streams = Vec::new();
+    for (index, body) in [(3, chat("chat", "left")), (4, chat_stream("chat", "left"))] {
+        let client = gateway.h2();
+        streams.push(tokio::spawn(async move { client.post(CHAT, &body).await }));
+        gateway.queued(index).await;
     }
+    assert_eq!(gateway.metrics().await.total(metric::QUEUED, &[]), 4.0);
+    connections.pop().into_iter().for_each(Raw::reset);
+    drop(connections);
+    streams.into_iter().for_each(|stream| stream.abort());
     gateway.queued(0).await;
+    let shown = gateway.status().await["deployments"][0].clone();
+    assert_eq!((&shown["queued"], &shown["in_flight"]), (&0.into(), &1.into()), "the scaler sees it too");
     let mut staying = Vec::new();
     for index in 1..5 {
         staying.push(send(gateway.client(), &format!("new {index}")));

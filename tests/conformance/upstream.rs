@@ -180,16 +180,23 @@ async fn a_kept_connection_that_the_replica_closed_is_no_error() {
 
 #[tokio::test]
 async fn c_036_refusals_of_bad_prompts_are_neutral_and_final() {
-    let work = |request: &Request| match request.json()["messages"][0]["content"].as_str() {
-        Some("bad") => Script::json(400, &json!({"error": {"message": "bad prompt"}})),
-        _ => reply(request),
+    let work = |request: &Request| {
+        let text = request.json()["messages"][0]["content"].as_str().unwrap_or_default().to_owned();
+        match text.strip_prefix("bad ").and_then(|status| status.parse().ok()) {
+            Some(status) => Script::json(status, &json!({"error": {"message": "bad prompt"}})),
+            None => reply(request),
+        }
     };
     let stubs = [Stub::with(work).await, Stub::with(work).await];
     let gateway = serve(&[&stubs[0], &stubs[1]]).await;
+    let bad = [400, 404, 422, 400, 413, 415];
     for index in 0..1000 {
+        let status = bad[index / 4 % bad.len()];
         let (text, wanted) =
-            if index % 2 == 0 { ("bad".to_owned(), 400) } else { (format!("good {index}"), 200) };
-        assert_eq!(gateway.client().post(CHAT, &chat("chat", &text)).await.status, wanted);
+            if index % 2 == 0 { (format!("bad {status}"), status) } else { (format!("good {index}"), 200) };
+        let body = if index % 4 < 2 { chat("chat", &text) } else { chat_stream("chat", &text) };
+        let client = if index % 8 < 4 { gateway.client() } else { gateway.h2() };
+        assert_eq!(client.post(CHAT, &body).await.status, wanted);
     }
     assert_eq!(stubs[0].count() + stubs[1].count(), 1000, "one attempt each");
     assert_eq!(gateway.metrics().await.total(metric::EJECTIONS, &[]), 0.0);

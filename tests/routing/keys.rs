@@ -38,7 +38,7 @@ fn assert_even(counts: &[usize]) {
 #[test]
 fn c_095_a_hundred_thousand_keys_of_each_kind_are_hashed_evenly() {
     for replicas in FLEETS {
-        let rank = |id| Rank { share: Share::default(), turn: Turn::default(), id: ReplicaId(id) };
+        let rank = |id| Rank::of(Tokens(0), 1, Turn::default(), ReplicaId(id));
         let ranked: BTreeSet<Rank> = (1..=replicas).map(rank).collect();
         for kind in KINDS {
             let mut counts = vec![0; replicas as usize];

@@ -1,6 +1,8 @@
 //! New conversations follow the capacities (R3, C-129), one by one and in bursts, and nobody herds.
 
-use serde_json::Value;
+use hyper::Method;
+use serde_json::{Value, json};
+use tidegate_tests::client::Client;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::crowd::{Crowd, at_a_time};
 use tidegate_tests::deadline::eventually;
@@ -90,15 +92,23 @@ async fn r3_a_hundred_at_a_time() {
     gateway.assert_idle().await;
 }
 
-/// The metrics page of an engine that is idle and can hold so many tokens.
+/// Tokens that one of these conversations holds in an engine.
+const HELD: f64 = 24.0;
+
+/// The metrics page of an engine that can hold so many tokens and tells what it runs.
 fn holds(stub: &Stub, tokens: u32) {
-    let page = format!(
-        "vllm:num_requests_running{{engine=\"0\"}} 0\nvllm:num_requests_waiting{{engine=\"0\"}} 0\n\
-         vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.0\n\
-         vllm:cache_config_info{{engine=\"0\",kv_cache_size_tokens=\"{tokens}\"}} 1\n"
-    );
+    let running = stub.counter();
     stub.on_probe(move |request| match request.path() {
-        "/metrics" => Script::answer(200, &["content-type: text/plain"], &page),
+        "/metrics" => {
+            let running = running();
+            let usage = HELD * running as f64 / f64::from(tokens);
+            let page = format!(
+                "vllm:num_requests_running{{engine=\"0\"}} {running}\nvllm:num_requests_waiting{{engine=\"0\"}} 0\n\
+                 vllm:kv_cache_usage_perc{{engine=\"0\"}} {usage}\n\
+                 vllm:cache_config_info{{engine=\"0\",kv_cache_size_tokens=\"{tokens}\"}} 1\n"
+            );
+            Script::answer(200, &["content-type: text/plain"], &page)
+        },
         _ => healthy(request),
     });
 }
@@ -159,4 +169,17 @@ async fn c_129_new_conversations_follow_the_weights_and_old_ones_stay() {
     assert!(stayed(&third) && third.iter().all(|way| way.route == "home"), "old ones stay");
     let new = turns(&crowd, USERS, 1000).await;
     assert!((47.0..=53.0).contains(&points(&new)), "{} of 50 points", points(&new));
+
+    // A weight of zero: the second keeps what it has and gets nothing new.
+    let path = "/deployments/chat/drain/chat-2";
+    let zero = Client::h1(gateway.admin).post(path, &json!({"conversations": "stay"})).await;
+    assert_eq!((zero.status, &zero.json()["state"]), (200, &"own_only".into()), "{:?}", zero.body);
+    let fourth = turns(&crowd, 0, USERS).await;
+    assert!(stayed(&fourth) && fourth.iter().all(|way| way.route == "home"), "old ones stay");
+    let none = turns(&crowd, 2 * USERS, 1000).await;
+    assert!(none.iter().all(|way| way.replica == 0 && way.route == "placed"), "no new ones");
+    assert!(stayed(&turns(&crowd, 0, USERS).await), "nor do new ones elsewhere move them");
+    assert_eq!(Client::h1(gateway.admin).send(Method::DELETE, path, &[], "").await.status, 200);
+    let back = turns(&crowd, 3 * USERS, 1000).await;
+    assert!((47.0..=53.0).contains(&points(&back)), "{} of 50 points", points(&back));
 }

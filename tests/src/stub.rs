@@ -194,6 +194,12 @@ impl Stub {
         self.see(Log::running)
     }
 
+    /// The same for a handler of this stub's probes: an engine tells of what it runs.
+    pub fn counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let inner = Arc::downgrade(&self.inner);
+        move || inner.upgrade().map_or(0, |inner| inner.log().running())
+    }
+
     /// Waits until `look` finds what it wants in the log.
     #[track_caller]
     pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Log) -> Option<T>) -> impl Future<Output = T> {

@@ -1,14 +1,15 @@
 //! Asks a gateway from many connections at a time, and counts.
 //!
-//!     load ADDRESS PATH --body FILE --connections N --seconds S [--hold]
+//!     load ADDRESS PATH --body FILE --connections N --seconds S [--hold] [--conversations M]
 //!
 //! Each connection sends its next request when the answer is whole, or, with `--hold`, keeps its stream open to the end.
-//! A second after the start, or, with `--hold`, when all have the first bytes of their answer, it prints `begin`;
+//! Requests belong to M conversations in turns, or each connection is one. A second after the start, when each
+//! conversation was there once and, with `--hold`, all have the first bytes of their answer, it prints `begin`;
 //! `--seconds` later one line of JSON: answers, events, failures, and the middle and 99th of a hundred latencies in
 //! microseconds. Whatever is no answer with status 200 and, of a stream, `[DONE]`, is a failure.
 
 use std::cell::{Cell, RefCell};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ struct Counts {
     counting: Cell<bool>,
     /// Connections that have the first bytes of an answer.
     begun: Cell<usize>,
+    /// Requests that were sent.
+    asked: Cell<usize>,
     answers: Cell<u64>,
     events: Cell<u64>,
     failures: Cell<u64>,
@@ -47,26 +50,35 @@ struct Plan {
     connections: usize,
     seconds: u64,
     hold: bool,
+    /// How many, in turns; 0: each connection is one.
+    conversations: usize,
 }
 
 impl Plan {
-    fn request(&self, connection: usize) -> Vec<u8> {
+    /// Writes the next request into `request`, which holds the last one or nothing.
+    fn request(&self, connection: usize, counts: &Counts, request: &mut Vec<u8>) {
+        let asked = counts.asked.replace(counts.asked.get() + 1);
+        let conversation = asked.checked_rem(self.conversations).unwrap_or(connection);
         let Self { path, body, .. } = self;
-        let head = format!(
+        request.clear();
+        // Writing to memory cannot fail.
+        let _ = write!(
+            request,
             "POST {path} HTTP/1.1\r\nhost: bench\r\naccept: application/json\r\ncontent-type: application/json\r\n\
-             authorization: Bearer sk-bench\r\nx-session-id: session-{connection}\r\ncontent-length: {}\r\n\r\n",
+             authorization: Bearer sk-bench\r\nx-session-id: session-{conversation}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        [head.as_bytes(), body].concat()
+        request.extend_from_slice(body);
     }
 }
 
 /// One request after the other; an error ends the connection.
 async fn ask(plan: &Plan, connection: usize, counts: &Counts) -> io::Result<()> {
-    let request = plan.request(connection);
+    let mut request = Vec::new();
     let mut wire = Wire::new(TcpStream::connect(plan.address).await?)?;
     let mut first = true;
     loop {
+        plan.request(connection, counts, &mut request);
         let since = Instant::now();
         wire.send(&request).await?;
         let (status, is_stream, mut left) = wire.answer().await?;
@@ -116,7 +128,8 @@ async fn run(plan: Plan) -> io::Result<()> {
         sleep(Duration::from_micros(200)).await;
     }
     sleep(WARM).await;
-    while plan.hold && counts.begun.get() < plan.connections {
+    let begins = || plan.hold && counts.begun.get() < plan.connections;
+    while begins() || counts.asked.get() < plan.conversations {
         sleep(Duration::from_millis(10)).await;
     }
     tidegate_benches::say("begin");
@@ -146,13 +159,15 @@ fn main() -> io::Result<()> {
     let mut word = || words.next();
     let address = word().and_then(|word| word.parse().ok()).ok_or_else(|| wrong("ADDRESS"))?;
     let path = word().ok_or_else(|| wrong("PATH"))?;
-    let mut plan = Plan { address, path, body: Vec::new(), connections: 1, seconds: 1, hold: false };
+    let (body, connections, seconds, hold, conversations) = (Vec::new(), 1, 1, false, 0);
+    let mut plan = Plan { address, path, body, connections, seconds, hold, conversations };
     while let Some(option) = word() {
         let mut value = || word().ok_or_else(|| wrong(&option));
         match option.as_str() {
             "--body" => plan.body = std::fs::read(value()?)?,
             "--connections" => plan.connections = value()?.parse().map_err(|_| wrong(&option))?,
             "--seconds" => plan.seconds = value()?.parse().map_err(|_| wrong(&option))?,
+            "--conversations" => plan.conversations = value()?.parse().map_err(|_| wrong(&option))?,
             "--hold" => plan.hold = true,
             _ => return Err(wrong(&option)),
         }

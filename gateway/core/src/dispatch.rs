@@ -16,12 +16,14 @@ use tidegate_shared::replica::{EngineReport, Phase};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+mod bounds;
 mod change;
 mod explain;
 mod hold;
 mod judge;
 mod line;
 mod place;
+mod replica;
 mod replicas;
 mod settle;
 mod tell;
@@ -51,7 +53,8 @@ use crate::route::{LeastLoad, Policy, PolicyName, Turn, policy};
 use judge::Judge;
 use line::Claims;
 use place::Choice;
-use replicas::{Replica, Replicas};
+use replica::Replica;
+use replicas::Replicas;
 use settle::Settling;
 
 /// How much longer than others a client may wait that comes back when told: as long again as it was told, because an

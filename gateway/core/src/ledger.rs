@@ -4,7 +4,8 @@
 //! Nobody knows at which moment between question and answer an engine looked. A request that was sent between them counts on
 //! top while it runs, so that the load is rather over- than underestimated; once it has ended it must be in neither, or
 //! a replica that does nothing looks busy until the next report, and others get its share. For the same reason what is
-//! left of a report when all is over that can be in it counts for nothing where it is within the error of an estimate.
+//! left of a report when all is over that can be in it counts for nothing where it is within the error of an estimate, or
+//! where the engine told of no more requests than this gateway had there.
 //!
 //! Every charge is released exactly. Knows one replica and no policy.
 
@@ -41,11 +42,18 @@ struct Since {
     sent: u64,
     ended: u64,
     ended_between: u64,
+    /// Requests that can be in the report.
+    seen: u32,
 }
 
 impl Since {
-    fn begin(at: Instant) -> Self {
-        Self { at, told: Instant::NEVER, sent: 0, ended: 0, ended_between: 0 }
+    fn begin(at: Instant, in_flight: u32) -> Self {
+        Self { at, told: Instant::NEVER, sent: 0, ended: 0, ended_between: 0, seen: in_flight }
+    }
+
+    /// Whether the engine tells of no request but those that this gateway can have had there.
+    fn is_all(&self, report: &EngineReport) -> bool {
+        report.running.is_some_and(|running| running.saturating_add(report.waiting.unwrap_or(0)) <= self.seen)
     }
 
     fn add(&mut self, charge_at: Instant, tokens: u64) {
@@ -87,6 +95,9 @@ impl Ledger {
         self.sent += 1;
         let charge = Charge { tokens: tokens.0, at: now };
         self.add(now, tokens.0);
+        if let Some(asked) = &mut self.asked {
+            asked.seen += 1;
+        }
         charge
     }
 
@@ -108,7 +119,7 @@ impl Ledger {
 
     /// The engine is asked for a report now.
     pub fn ask(&mut self, now: Instant) {
-        self.asked = Some(Since::begin(now));
+        self.asked = Some(Since::begin(now, self.in_flight));
     }
 
     /// It answered. An answer to a question that is not known, or was forgotten meanwhile, is dropped: nobody kept what
@@ -138,21 +149,22 @@ impl Ledger {
 
     /// The load.
     pub fn load(&self, now: Instant) -> Tokens {
-        match self.fresh(now).and_then(|report| report.kv_used) {
-            Some(used) => Tokens(self.left_of(used.0) + self.since.sent),
+        match self.fresh(now).and_then(|report| Some((report, report.kv_used?))) {
+            Some((report, used)) => Tokens(self.left_of(report, used.0) + self.since.sent),
             None => Tokens(self.own),
         }
     }
 
     /// What is left of a report's load. Those sent between question and answer may not have been in it; then their ends
     /// take nothing from what still runs of those before.
-    fn left_of(&self, used: u64) -> u64 {
+    fn left_of(&self, report: &EngineReport, used: u64) -> u64 {
         let Since { sent, ended, ended_between, .. } = self.since;
         let running = self.own.saturating_sub(sent);
         let left = used.saturating_sub(ended);
         let sure = left.saturating_sub(ended_between).max(left.min(running));
         let error = (ended + ended_between) / ERROR;
-        if running == 0 && sure <= error { 0 } else { sure }
+        let over = running == 0 && (sure <= error || self.since.is_all(report));
+        if over { 0 } else { sure }
     }
 
     /// What the replica can hold, if its engine ever told; that does not age.
@@ -215,6 +227,19 @@ mod tests {
             (Tokens(550), 0),
             "it was in the report, or not"
         );
+    }
+
+    #[test]
+    fn r8_a_request_that_was_larger_than_estimated_leaves_nothing_behind_where_it_was_alone() {
+        for (running, left) in [(Some(1), 0), (Some(2), 250), (None, 250)] {
+            let mut ledger = Ledger::default();
+            let only = ledger.charge(ms(0), Tokens(50));
+            ledger.ask(ms(1));
+            ledger.report(ms(2), EngineReport { running, ..used(300) });
+            assert_eq!(ledger.load(ms(2)), Tokens(300));
+            ledger.release(&only);
+            assert_eq!(ledger.load(ms(3)), Tokens(left), "{running:?} were running");
+        }
     }
 
     #[test]

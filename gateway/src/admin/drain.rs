@@ -1,6 +1,7 @@
 //! `/deployments/NAME/drain/REPLICA`: takes one replica out, and back in with DELETE (C5). What runs there ends by
-//! itself; then its provider stops it, or, where nobody can, it stays out until that is undone. Decides nothing about
-//! who takes its place: the control loop does.
+//! itself; then its provider stops it, or, where nobody can, it stays out until that is undone. One that nobody stops may
+//! keep its conversations until they end, and gets no others (C-129). Decides nothing about who takes its place: the
+//! control loop does.
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_scaler::control::Drained;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{ReplicaId, replica_name};
+use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::Instant;
 
 use super::ask::DEPLOYMENTS;
@@ -51,12 +53,15 @@ pub enum DrainState {
     Drained,
     /// Nothing runs there, and its provider stops it.
     Stopping,
+    /// It takes the requests of conversations that are at home there, and no others.
+    OwnOnly,
 }
 
 impl DrainState {
     /// Of a replica that is taken out, in a `fixed` fleet or in one that somebody sizes.
-    fn of(drained: Option<&Drained>, in_flight: u32, fixed: bool) -> Self {
-        match (drained, in_flight) {
+    fn of(drained: Option<&Drained>, facts: &ReplicaFacts, fixed: bool) -> Self {
+        match (drained, facts.in_flight) {
+            (None, _) if facts.own_only => Self::OwnOnly,
             (None, _) => Self::In,
             (Some(drained), _) if drained.ends => Self::Stopping,
             (Some(_), 1..) => Self::Draining,
@@ -75,19 +80,19 @@ pub(super) fn asked_about(path: &str) -> Option<(&str, &str)> {
 /// Takes a replica out or back in; the answer, as JSON.
 ///
 /// # Errors
-/// 404 for an unknown deployment or replica, with those that there are; 409 for one that is being stopped already and
-/// is to come back.
+/// 400 for a body that says something else than what may be said; 404 for an unknown deployment or replica, with those
+/// that there are; 409 for one that is being stopped already and is to come back, and for conversations that cannot stay.
 pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiError> {
     let (undo, path) = (request.method() == Method::DELETE, request.uri().path().to_owned());
-    body(admin, request).await?;
+    let said = body(admin, request).await?;
     let (name, replica) = asked_about(&path).unwrap_or_default();
     let watched = find(admin, name)?;
     let id = find_replica(watched, &percent_decode_str(replica).decode_utf8_lossy())?;
     let now = admin.gateway.clock.now();
-    if undo {
-        put_back(watched, id)?
-    } else {
-        take_out(watched, id, now)
+    match (undo, stay(&said)?) {
+        (true, _) => put_back(watched, id)?,
+        (false, true) => leave_its_own(watched, id)?,
+        (false, false) => take_out(watched, id, now),
     }
     if let Some(store) = &admin.store {
         let url = (!undo).then(|| url_of(watched, id));
@@ -100,6 +105,50 @@ pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<
     Ok(json(&told(watched, id, unsaved)))
 }
 
+/// Whether its conversations are to stay: `{"conversations": "stay"}`, or `"move"`, as without a body.
+fn stay(body: &[u8]) -> Result<bool, ApiError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Conversations {
+        Move,
+        Stay,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Said {
+        conversations: Conversations,
+    }
+    if body.is_empty() {
+        return Ok(false);
+    }
+    let said = serde_json::from_slice::<Said>(body).map_err(|error| {
+        let mut refused = ApiError::bad_request(format!(
+            "the body must be empty, or {{\"conversations\": \"stay\"}}, or {{\"conversations\": \"move\"}}: {error}"
+        ));
+        refused.error.param = Some("conversations");
+        refused
+    })?;
+    Ok(matches!(said.conversations, Conversations::Stay))
+}
+
+/// It goes on for its conversations, and gets no others. Not where its provider would stop it meanwhile.
+fn leave_its_own(watched: &Watched, id: ReplicaId) -> Result<(), ApiError> {
+    let name = replica_name(watched.pool.name(), id);
+    if watched.provider != "static" {
+        return Err(conflict(format!(
+            "{name} is stopped as soon as nothing runs there, so its conversations cannot stay: only those can whose \
+             replica has its URL in the configuration"
+        )));
+    }
+    if watched.helm.drained().contains_key(&id) {
+        return Err(conflict(format!(
+            "{name} is taken out already: its conversations move; undo that first"
+        )));
+    }
+    watched.pool.change(id, Change::OwnOnly);
+    Ok(())
+}
+
 /// The loop first: else it could take for its own drain what is an operator's, and undo it.
 fn take_out(watched: &Watched, id: ReplicaId, now: Instant) {
     watched.helm.drain(id, now);
@@ -108,7 +157,8 @@ fn take_out(watched: &Watched, id: ReplicaId, now: Instant) {
 }
 
 fn put_back(watched: &Watched, id: ReplicaId) -> Result<(), ApiError> {
-    let was_out = watched.helm.drained().contains_key(&id);
+    let own_only = watched.pool.observe().replicas.iter().any(|facts| facts.id == id && facts.own_only);
+    let was_out = watched.helm.drained().contains_key(&id) || own_only;
     if !watched.helm.undrain(id) {
         let name = replica_name(watched.pool.name(), id);
         return Err(conflict(format!("{name} is being stopped already: nothing runs there any more")));
@@ -129,18 +179,22 @@ fn url_of(watched: &Watched, id: ReplicaId) -> String {
 
 fn told(watched: &Watched, id: ReplicaId, unsaved: Option<String>) -> DrainAnswer {
     let (seen, fixed) = (watched.pool.observe(), watched.provider == "static");
-    let in_flight = watched.pool.in_flight(id);
-    let state = DrainState::of(watched.helm.drained().get(&id), in_flight, fixed);
+    let known = seen.replicas.iter().find(|facts| facts.id == id);
+    let gone = || ReplicaFacts::new(id, Phase::Gone, seen.at, Capacity::ONE);
+    let facts = known.cloned().unwrap_or_else(gone);
+    let state = DrainState::of(watched.helm.drained().get(&id), &facts, fixed);
+    let in_flight = facts.in_flight;
     let replica = replica_name(watched.pool.name(), id);
     let follows = match state {
         DrainState::In => "it takes requests as soon as it is ready".to_owned(),
-        _ => format!("{}; {}", own_way(state, in_flight), others(watched, &seen)),
+        _ => format!("{}; {}", own_way(state, &facts), others(watched, &seen)),
     };
     DrainAnswer { deployment: watched.pool.name().to_string(), replica, state, in_flight, follows, unsaved }
 }
 
 /// What becomes of the replica itself.
-fn own_way(state: DrainState, in_flight: u32) -> String {
+fn own_way(state: DrainState, facts: &ReplicaFacts) -> String {
+    let ReplicaFacts { in_flight, conversations, .. } = *facts;
     let requests =
         if in_flight == 1 { "1 request that runs there ends" } else { "requests that run there end" };
     match state {
@@ -151,6 +205,13 @@ fn own_way(state: DrainState, in_flight: u32) -> String {
             format!("it takes no new request, and the {in_flight} {requests} by themselves")
         }
         DrainState::Stopping => "nothing runs there, and it is stopped".to_owned(),
+        DrainState::OwnOnly => {
+            let own = match conversations {
+                1 => "the 1 conversation that is at home there stays until it ends".to_owned(),
+                n => format!("the {n} conversations that are at home there stay until they end"),
+            };
+            format!("it takes no new conversation, and {own}")
+        }
         DrainState::Drained | DrainState::In => {
             "nothing runs there, and it takes no request until the drain is undone".to_owned()
         }
@@ -159,7 +220,7 @@ fn own_way(state: DrainState, in_flight: u32) -> String {
 
 /// Who serves without it.
 fn others(watched: &Watched, seen: &Observation) -> String {
-    let ready = seen.replicas.iter().filter(|facts| facts.is_ready()).count();
+    let ready = seen.replicas.iter().filter(|facts| facts.is_ready() && !facts.own_only).count();
     let settings = watched.resizer.settings();
     match ready {
         1 => "1 other replica takes requests".to_owned(),
@@ -176,8 +237,16 @@ fn others(watched: &Watched, seen: &Observation) -> String {
 }
 
 /// How it stands with a replica that is taken out, for the status.
-pub(super) fn sentence(drained: &Drained, in_flight: u32, fixed: bool, now: Instant) -> String {
+pub(super) fn sentence(
+    drained: Option<&Drained>,
+    facts: &ReplicaFacts,
+    fixed: bool,
+    now: Instant,
+) -> Option<String> {
+    let state = DrainState::of(drained, facts, fixed);
+    let Some(drained) = drained else {
+        return facts.own_only.then(|| format!("as an operator said: {}", own_way(state, facts)));
+    };
     let age = humantime::format_duration(std::time::Duration::from_secs(drained.age(now).as_secs()));
-    let state = DrainState::of(Some(drained), in_flight, fixed);
-    format!("an operator drained it {age} ago: {}", own_way(state, in_flight))
+    Some(format!("an operator drained it {age} ago: {}", own_way(state, facts)))
 }

@@ -233,8 +233,7 @@ fn replicas(
 ) -> Vec<ReplicaStatus> {
     let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
     let out = |facts: &ReplicaFacts| {
-        let taken = drained.get(&facts.id);
-        let taken = taken.map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at));
+        let taken = drain::sentence(drained.get(&facts.id), facts, fixed, seen.at);
         taken.or_else(|| facts.hold.map(tune::held))
     };
     let told = seen.replicas.iter().zip(known).map(|(facts, known)| ReplicaStatus {
@@ -255,6 +254,7 @@ fn replicas(
         ejected: EjectedStatus::new(known.trust, seen.at),
         unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
         drained: drained.contains_key(&facts.id),
+        own_only: facts.own_only,
         why: out(facts).or_else(|| match &known.endpoint {
             _ if facts.phase == Phase::Parked && !fixed => Some(SLEEPS.to_owned()),
             Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),

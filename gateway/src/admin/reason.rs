@@ -114,6 +114,7 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
         Standing::Suspect => "not reachable just now",
         Standing::Refused => "not listening",
         Standing::Aside => "set aside while `tidegate tune` measures it",
+        Standing::OwnOnly => "left to the conversations that are at home there",
         Standing::OtherModel => "serving another model",
         Standing::Unreachable => "unreachable",
         Standing::NotReady => match candidate.phase {
@@ -137,6 +138,7 @@ fn is_open(candidate: &Candidate) -> bool {
             | Standing::OtherModel
             | Standing::Unreachable
             | Standing::Aside
+            | Standing::OwnOnly
             | Standing::NotReady
     )
 }

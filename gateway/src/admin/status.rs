@@ -148,6 +148,9 @@ pub struct ReplicaStatus {
     /// An operator took it out (C5); `why` says how far that is.
     #[serde(default)]
     pub drained: bool,
+    /// It takes only the requests of conversations that are at home there, as an operator said.
+    #[serde(default)]
+    pub own_only: bool,
     /// Why it takes no request though it is ready; absent for one that is trusted (R5).
     #[serde(default)]
     pub ejected: Option<EjectedStatus>,

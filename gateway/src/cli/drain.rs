@@ -14,10 +14,12 @@ use super::style::clean;
 
 pub(super) const DRAIN: &str = "\
 The replica takes no new request, and what runs there ends by itself. Then it is stopped; one whose URL stands in the \
-configuration just stays out. That holds over restarts. Conversations that are at home there move with their next turn.
+configuration just stays out. That holds over restarts. Conversations that are at home there move with their next turn, \
+unless --keep-conversations lets them stay until they end; that is for replicas whose URL stands in the configuration.
 
 Examples:
   tidegate drain chat chat-2
+  tidegate drain chat chat-2 --keep-conversations
   tidegate drain chat chat-2 --undo";
 
 /// Arguments of `tidegate drain`.
@@ -32,6 +34,9 @@ pub(super) struct DrainArgs {
     /// Let it take requests again.
     #[arg(long)]
     undo: bool,
+    /// Let it take what its conversations ask, until they end, and nothing else.
+    #[arg(long, conflicts_with = "undo")]
+    keep_conversations: bool,
     #[command(flatten)]
     gateway: AdminArgs,
 }
@@ -41,7 +46,8 @@ pub(super) fn run(args: &DrainArgs) -> Result<(), CliError> {
     let url = &args.gateway.url()?;
     let [model, replica] = [&args.model, &args.replica].map(|name| utf8_percent_encode(name, NAME));
     let method = if args.undo { Method::DELETE } else { Method::POST };
-    let answer = change(url, method, &format!("/deployments/{model}/drain/{replica}"), String::new())?;
+    let body = if args.keep_conversations { r#"{"conversations": "stay"}"# } else { "" };
+    let answer = change(url, method, &format!("/deployments/{model}/drain/{replica}"), body.to_owned())?;
     print(&match args.gateway.json {
         true => verbatim(url, &answer)?,
         false => text(parse(url, &answer)?),
@@ -55,6 +61,7 @@ fn text(answer: DrainAnswer) -> String {
         DrainState::Draining => "drains",
         DrainState::Drained => "is drained",
         DrainState::Stopping => "is drained and being stopped",
+        DrainState::OwnOnly => "keeps its conversations",
     };
     format!("{} {state}: {}\n{}", clean(&replica), clean(&follows), not_saved(unsaved))
 }

@@ -179,7 +179,7 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
             Standing::NotReady,
             Phase::Provisioning | Phase::Starting | Phase::Waking | Phase::Draining | Phase::Parked,
         )
-        | (Standing::Aside, _) => Some(Tint::Cyan),
+        | (Standing::Aside | Standing::OwnOnly, _) => Some(Tint::Cyan),
         (
             Standing::Ejected
             | Standing::Suspect

@@ -182,7 +182,7 @@ fn c_129_a_size_of_nothing_is_no_size() {
         let fault = format!(
             "line 5: deployment[0].replica[0].capacity = {nothing}: must be a whole number from 1 to 1000000"
         );
-        assert_eq!(faults(&text(nothing)), [fault], "who is to get nothing new is taken out of the file");
+        assert_eq!(faults(&text(nothing)), [fault], "who is to get nothing new is said by `tidegate drain`");
     }
 }
 

@@ -1,8 +1,10 @@
 //! Heads of requests and of answers, from bytes.
 
+use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::uri::InvalidUri;
 use http::{Method, StatusCode, Uri, Version};
 use memchr::memmem;
 use thiserror::Error;
@@ -19,6 +21,13 @@ const HEADERS_MAX: usize = 100;
 const NAME_MAX: usize = 65_535;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.
 const TARGET_MAX: usize = 65_534;
+
+/// Longest target that is kept for the next request, in bytes.
+const TARGET_KEPT: usize = 64;
+
+thread_local! {
+    static TARGET: RefCell<Uri> = RefCell::default();
+}
 
 /// Why one cannot know where a message ends (RFC 9112, 6.1 and 6.3).
 const TWO_ENDS: BadHead =
@@ -117,8 +126,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestH
         .map_err(|_| BadHead::Malformed("the method is no word"))?;
     let version = version(parsed.version);
     bounded(length).map_err(|_| crowded(bytes))?;
-    let target = Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes()))
-        .map_err(|_| BadHead::Malformed("the URL is malformed"))?;
+    let target = uri(target).map_err(|_| BadHead::Malformed("the URL is malformed"))?;
     let fields = fields(parsed.headers)?;
     bytes.advance(length);
 
@@ -128,6 +136,21 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestH
     let keeps = keeps(&fields, version);
     let message = RequestHead { method, target, version, fields };
     Ok(Some(Head { message, body, keeps, expects }))
+}
+
+/// A target, parsed. Most requests of a core ask for what the last one asked for: that is parsed once.
+fn uri(target: &str) -> Result<Uri, InvalidUri> {
+    TARGET.with_borrow_mut(|last| {
+        let path = last.path_and_query().filter(|_| last.authority().is_none());
+        if path.is_some_and(|path| path.as_str() == target) {
+            return Ok(last.clone());
+        }
+        let uri = Uri::from_maybe_shared(Bytes::copy_from_slice(target.as_bytes()))?;
+        if target.len() <= TARGET_KEPT {
+            last.clone_from(&uri);
+        }
+        Ok(uri)
+    })
 }
 
 /// The head of the answer to a request that may have a body, at the start of `bytes`, which it is taken from together

@@ -10,6 +10,7 @@ pub mod fields;
 pub mod fill;
 pub mod head;
 pub mod spare;
+pub mod turn;
 pub mod write;
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub async fn forward(
 ) -> Response {
     headers::for_replica(&mut head.fields);
     head.fields.set(Name::RequestId, record.request_id());
-    let (mut tries, arrived) = (Tries::default(), core.gateway.clock.now());
+    let (mut tries, arrived) = (Tries::default(), core.gateway.clock.in_turn());
     let mut admission = request.deployment.pool.arrive(&request.facts);
     loop {
         let mut held = match place(core, admission, &mut record).await {

@@ -248,7 +248,7 @@ impl Body for Exchange {
         }
         let mut asked = None;
         if !std::mem::take(&mut this.asking) {
-            let now = this.clock.now();
+            let now = this.clock.in_turn();
             this.away += now.since(this.record.last_bytes());
             asked = Some(now);
         }
@@ -257,7 +257,7 @@ impl Body for Exchange {
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers belong to one hop.
                     let Ok(data) = frame.into_data() else { continue };
-                    this.see(asked.unwrap_or_else(|| this.clock.now()), &data);
+                    this.see(asked.unwrap_or_else(|| this.clock.in_turn()), &data);
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Poll::Ready(Some(Err(error))) => return this.broke(cx, chain(&error)),

@@ -265,6 +265,70 @@ mod tests {
         }
     }
 
+    /// What a typed client decodes an error into; anything else is a failure of its own there.
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Typed {
+        error: Fields,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Fields {
+        message: String,
+        #[serde(rename = "type")]
+        kind: String,
+        param: Option<String>,
+        code: Option<String>,
+    }
+
+    #[track_caller]
+    fn assert_typed(error: &ApiError) {
+        let (body, event) = (error.body(), error.event());
+        let event = event.strip_prefix(b"data: ").and_then(|data| data.strip_suffix(b"\n\n"));
+        for body in [Some(&body[..]), event] {
+            let Typed { error: read } = serde_json::from_slice(body.expect("one event")).expect("typed");
+            let told =
+                (read.message.as_str(), read.kind.as_str(), read.param.as_deref(), read.code.as_deref());
+            let meant = (&error.error.message[..], error.error.kind, error.error.param, error.error.code);
+            assert_eq!(told, meant);
+            assert!(!read.message.is_empty() && !read.kind.is_empty());
+            assert!(read.code.is_some_and(|code| !code.is_empty()), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn c_062_every_refusal_and_every_bad_head_can_be_read_by_typed_clients() {
+        let refusals = Refusal::ALL.map(|refusal| ApiError::refused(refusal, "no"));
+        let heads = [
+            BadHead::Malformed("it has no colon"),
+            BadHead::TargetTooLong,
+            BadHead::TooLarge,
+            BadHead::Coding,
+        ];
+        let others = [
+            ApiError::bad_header("x-tidegate-priority", b"\xff\"\n", "high"),
+            ApiError::from(&BadBody::Missing { param: "model" }),
+            ApiError::unknown_model("\u{0}\u{1b}\"\\"),
+            ApiError::unknown_path("GET", "/x"),
+            ApiError::method_not_allowed("GET", "/x", "POST"),
+            ApiError::request_too_slow("x"),
+            ApiError::too_large(u64::MAX),
+            ApiError::rate_limited("x"),
+            ApiError::invalid_key(),
+            ApiError::forbidden("x"),
+            ApiError::internal(),
+            ApiError::bad_replica("x"),
+            ApiError::no_memory(),
+            ApiError::replica_timeout("x"),
+        ];
+        refusals
+            .into_iter()
+            .chain(heads.map(ApiError::bad_head))
+            .chain(others)
+            .for_each(|one| assert_typed(&one));
+    }
+
     #[test]
     fn an_event_is_one_whole_event() {
         let event = ApiError::bad_replica("two\nlines").event();

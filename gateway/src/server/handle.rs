@@ -25,8 +25,8 @@ use crate::openai::{ApiError, Operation};
 use crate::telemetry::meter;
 use crate::telemetry::record::Record;
 
-type Http2Response = http::Response<ResponseBody>;
-type Answer = Pin<Box<dyn Future<Output = Result<Http2Response, Infallible>>>>;
+pub(super) type Http2Response = http::Response<ResponseBody>;
+pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Http2Response, Infallible>>>>;
 
 /// Serves the requests of one HTTP/2 connection.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use http::{Method, StatusCode, Version};
 use http_body::Body;
@@ -91,7 +91,7 @@ fn slow_head(core: &Core) -> ApiError {
 /// The next request, unless none begins in time or is whole in time after that, or the gateway stops before it begins.
 async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notified<'_>>) -> Next {
     let (clock, limit) = (core.gateway.clock, core.gateway.limits.header_read);
-    let mut by = clock.now() + limit;
+    let mut by = clock.in_turn() + limit;
     let mut begun = false;
     poll_fn(|cx| {
         let mut link = link.borrow_mut();
@@ -100,7 +100,7 @@ async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notifi
         }
         let idle = link.is_idle();
         if !begun && !idle {
-            (begun, by) = (true, clock.now() + limit);
+            (begun, by) = (true, clock.in_turn() + limit);
         }
         let stops = core.closing.begun.get() || closing.as_mut().poll(cx).is_ready();
         if stops && idle {
@@ -126,15 +126,22 @@ async fn answer(
     request: &mut RequestHead,
 ) -> Option<Response> {
     let mut handler = pin!(handle::handle(core, client, request, ClientBody::http1(link)));
-    let answered = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
-        Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
-        Ok(Poll::Pending) => link.borrow_mut().poll_left(cx).map(|()| None),
-        Err(_) => {
-            meter::panicked();
-            Poll::Ready(Some(respond::bug()))
-        }
+    let answered = poll_fn(|cx| match caught(handler.as_mut(), cx) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => link.borrow_mut().poll_left(cx).map(|()| None),
     });
     answered.await
+}
+
+/// A step of a handler; one that panicked is done, with the answer to a bug, and must not be polled again.
+pub(super) fn caught(
+    handler: Pin<&mut impl Future<Output = Response>>,
+    cx: &mut Context<'_>,
+) -> Poll<Response> {
+    catch_unwind(AssertUnwindSafe(|| handler.poll(cx))).unwrap_or_else(|_| {
+        meter::panicked();
+        Poll::Ready(respond::bug())
+    })
 }
 
 /// Sends an answer; whether the connection goes on.
@@ -161,7 +168,7 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
     let head = |into: &mut Vec<u8>| {
         into.extend_from_slice(owed);
         let line = (about.version, status);
-        write::response(into, line, &fields, framing, after, clock::wall());
+        write::response(into, line, &fields, framing, after, clock::wall_in_turn());
     };
     let body = (!bodyless && !about.is_head).then_some(body);
     let mut reply = Reply::new(head, framing, body);
@@ -171,6 +178,9 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
         let mut link = link.borrow_mut();
         if let Poll::Ready(sent) = reply.poll(&mut link.stream, cx) {
             return Poll::Ready(sent);
+        }
+        if reply.is_next() {
+            return Poll::Pending;
         }
         if reply.until(clock, stall).is_some_and(|by| link.is_late(cx, clock, by)) {
             if reply.give_up() {

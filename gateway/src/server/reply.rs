@@ -16,6 +16,7 @@ use tokio::io::AsyncWrite;
 
 use crate::clock::Clock;
 use crate::http1::spare;
+use crate::http1::turn::Turn;
 use crate::http1::write::{self, Framing};
 use crate::layer::body::ResponseBody;
 use crate::layer::relay::slow_by;
@@ -45,6 +46,8 @@ pub(super) struct Reply {
     /// There is no more of the body.
     over: bool,
     cut: bool,
+    /// What has come leaves when it is over.
+    turn: Turn,
     /// Since when the client has no room, and what it had taken then.
     pause: Option<(Instant, u64)>,
     /// How long all in all it had none before.
@@ -58,16 +61,30 @@ impl Reply {
         head(waiting.small());
         let left = if let Framing::Length(length) = framing { length } else { 0 };
         let over = body.is_none();
-        Self { waiting, framing, left, body, over, cut: false, pause: None, away: Duration::ZERO }
+        Self {
+            waiting,
+            framing,
+            left,
+            body,
+            over,
+            cut: false,
+            turn: Turn::default(),
+            pause: None,
+            away: Duration::ZERO,
+        }
     }
 
     /// Sends what there is, until all is sent.
     pub(super) fn poll<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             let pending = self.gather(cx);
+            if !self.waiting.is_empty() {
+                ready!(self.turn.poll(cx));
+            }
             if ready!(self.waiting.poll(stream, cx)).is_err() {
                 return Poll::Ready(Sent::Cut);
             }
+            self.turn = Turn::default();
             if self.over {
                 return Poll::Ready(if self.cut { Sent::Cut } else { Sent::Whole });
             }
@@ -75,6 +92,11 @@ impl Reply {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Whether it waits for its turn only.
+    pub(super) fn is_next(&self) -> bool {
+        self.turn == Turn::Next
     }
 
     /// When the client is given up, if it takes nothing until then; `None` while nothing waits for it. The same limits as

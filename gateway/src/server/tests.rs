@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::Request;
-use http_body_util::Full;
+use http::{Request, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::TokioExecutor;
 use tidegate_gateway_core::config::Limits;
@@ -20,6 +21,8 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::deployment::Deployment;
+use crate::http1::fields::Name;
+use crate::openai::ApiError;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::telemetry::access::AccessLog;
@@ -225,4 +228,44 @@ async fn a_client_that_has_sent_nothing_does_not_keep_the_gateway_from_stopping(
     assert!(matches!(silent.now_or_never(), Some(Opening::Silent)));
     client.write_all(b"OST").await.expect("sent");
     assert!(matches!(begun.await, Opening::Http1(_)), "a request that has begun is read");
+}
+
+/// What a client reads of the answer to a bug: OpenAI's shape, and nothing of the inside.
+async fn assert_bug(status: StatusCode, kind: &str, body: impl Body<Data = Bytes, Error: std::fmt::Debug>) {
+    assert_eq!((status, kind), (StatusCode::INTERNAL_SERVER_ERROR, "application/json"));
+    let body = body.collect().await.expect("a body").to_bytes();
+    assert_eq!(body, ApiError::internal().body());
+    assert!(!String::from_utf8_lossy(&body).contains("at sixes and sevens"));
+}
+
+#[tokio::test]
+async fn c_062_a_panic_is_answered_in_openais_shape_over_either_protocol() {
+    let mut handler = std::pin::pin!(async { panic!("at sixes and sevens") });
+    let answer = std::future::poll_fn(|cx| http1::caught(handler.as_mut(), cx)).await;
+    let kind =
+        answer.fields.get(Name::ContentType).map(String::from_utf8_lossy).expect("a type").into_owned();
+    assert_bug(answer.status, &kind, answer.body).await;
+
+    let (client, server) = tokio::io::duplex(64 << 10);
+    let panics = |_| -> handle::Answer { Box::pin(async { panic!("at sixes and sevens") }) };
+    let service = TowerToHyperService::new(handle::CatchPanic::new(tower::service_fn(panics)));
+    let served = hyper::server::conn::http2::Builder::new(LocalExecutor)
+        .serve_connection(TokioIo::new(server), service);
+    let asked = async {
+        let io = TokioIo::new(client);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.expect("handshake");
+        let driver = tokio::spawn(connection);
+        for _ in 0..2 {
+            let request = Request::get("http://gateway/").body(Full::<Bytes>::default()).expect("a request");
+            let (head, body) = sender.send_request(request).await.expect("the connection lives").into_parts();
+            let kind = head.headers[http::header::CONTENT_TYPE].to_str().expect("text").to_owned();
+            assert_bug(head.status, &kind, body).await;
+        }
+        driver.abort();
+    };
+    tokio::task::LocalSet::new()
+        .run_until(async {
+            tokio::select! { _ = served => panic!("it ended"), () = asked => {} }
+        })
+        .await;
 }

@@ -79,11 +79,11 @@ struct Facts {
 impl Record {
     /// A request's head was read.
     pub fn new(sink: &Arc<Sink>, client: Option<IpAddr>, method: &Method, path: &str, id: RequestId) -> Self {
-        let arrived = sink.clock.now();
+        let arrived = sink.clock.in_turn();
         Self(Box::new(Facts {
             meter: Arc::clone(&sink.nowhere),
             arrived,
-            wall: clock::wall(),
+            wall: clock::wall_in_turn(),
             sink: Arc::clone(sink),
             client,
             method: method.clone(),
@@ -153,7 +153,7 @@ impl Record {
     /// It is sent to a replica.
     pub fn sent(&mut self, replica: HeaderValue, route: Route) {
         self.0.attempts += 1;
-        self.0.sent = Some(self.0.sink.clock.now());
+        self.0.sent = Some(self.0.sink.clock.in_turn());
         if self.0.attempts > 1 {
             self.0.meter.retried();
         }
@@ -177,7 +177,7 @@ impl Record {
     /// The status that the client gets.
     pub fn status(&mut self, status: u16) {
         self.0.status = Some(status);
-        self.0.last_byte = self.0.sink.clock.now();
+        self.0.last_byte = self.0.sink.clock.in_turn();
     }
 
     /// The answer is a replica's, on its way: whether the client got it is known when it has [`Record::ended`].
@@ -245,7 +245,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let now = self.0.sink.clock.now();
+        let now = self.0.sink.clock.in_turn();
         let status = self.outcome_status();
         let took = now.since(self.0.arrived);
         self.0.meter.answered(self.0.operation, status, took);

@@ -23,6 +23,7 @@ use crate::http1::chunks::BadChunk;
 use crate::http1::fill::{is_quiet, poll_fill};
 use crate::http1::head::{self, BadHead, ResponseHead};
 use crate::http1::spare;
+use crate::http1::turn::Turn;
 use crate::http1::write;
 
 /// A body up to this size is copied behind its head, so that both leave in one write.
@@ -106,6 +107,9 @@ impl Line {
         clock: Clock,
         by: Instant,
     ) -> Result<(ResponseHead, LineAnswer), (Broken, bool)> {
+        let mut turn = Turn::default();
+        poll_fn(|cx| turn.poll(cx)).await;
+        // Only now, so that requests that wait for their turn share one piece of memory for their heads.
         let mut sending = Some(Sending::new(request));
         let mut line = self;
         let mut ahead = BytesMut::new();

@@ -182,7 +182,7 @@ impl Upstream {
         let silent = || Failure { error: UpstreamError::Silent(first_byte), again: false };
         match link {
             Link::Http1(line) => {
-                match line.exchange(request, self.clock, self.clock.now() + first_byte).await {
+                match line.exchange(request, self.clock, self.clock.in_turn() + first_byte).await {
                     Ok((head, answer)) => Ok((head, Answer::http1(answer, self, endpoint))),
                     Err((Broken::Late, _)) => Err(silent()),
                     Err((Broken::Head(bad), _)) => {
@@ -218,7 +218,7 @@ impl Upstream {
     fn at_hand(&self, endpoint: &Arc<Endpoint>, second: bool) -> Option<Found> {
         let mut rooms = self.rooms.borrow_mut();
         let room = rooms.get_mut(&key(endpoint))?;
-        let now = self.clock.now();
+        let now = self.clock.in_turn();
         let shared = room.lease(now).map(Link::Http2);
         let link = shared.or_else(|| if second { None } else { room.line(now).map(Link::Http1) });
         link.map(|link| Found { link, reused: true })
@@ -278,7 +278,7 @@ impl Upstream {
 
     /// A line that rests from now on.
     fn keep(&self, line: Line, endpoint: &Arc<Endpoint>) {
-        let now = self.clock.now();
+        let now = self.clock.in_turn();
         self.room(endpoint, |room| room.keep(line, now));
     }
 

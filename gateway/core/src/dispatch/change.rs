@@ -4,7 +4,7 @@ use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::time::Instant;
 
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Change, Dispatcher};
 
 impl Dispatcher {
@@ -31,6 +31,14 @@ impl Dispatcher {
                     (replica.down, replica.slow, replica.loaded) = (false, false, true);
                 });
                 self.ready(now, id, |phase| phase != Phase::Draining);
+            }
+            Change::OwnOnly => self.replicas.update(now, id, |replica| replica.own_only = true),
+            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.own_only) => {
+                let turn = self.turn;
+                self.replicas.update(now, id, |replica| {
+                    (replica.own_only, replica.turn) = (false, replica.turn.max(turn));
+                });
+                self.apply(now, id, Change::Undrain);
             }
             // Its probe may have given up on it while it drained.
             Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {

@@ -14,7 +14,7 @@ use tidegate_shared::request::{Identity, RequestFacts, Route};
 use tidegate_shared::time::Instant;
 
 use super::place::{Ask, gathers};
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Choice, Decision, Dispatcher, Entry, Unfit};
 
 impl Dispatcher {
@@ -28,8 +28,9 @@ impl Dispatcher {
         let found = self.find(now, facts);
         let home = found.and_then(|(_, found)| self.replicas.get(found.home));
         // As `choose` has it: a home that takes requests, and is not simply taken.
-        let weighed =
-            home.filter(|home| home.is_open() && home.health.admits() && !self.bounds().is_under(home, &ask));
+        let weighed = home.filter(|home| {
+            home.is_open_to_own() && home.health.admits() && !self.bounds().is_under(home, &ask)
+        });
         let detour = weighed.map(|home| {
             let (prefill, wait) = self.price(&ask, facts, home);
             DetourPrice { prefill, wait }
@@ -115,6 +116,9 @@ impl Dispatcher {
 
     fn standing(&self, replica: &Replica, ask: &Ask<'_>) -> Standing {
         let bounds = self.bounds();
+        if replica.own_only && replica.is_open_to_own() {
+            return Standing::OwnOnly;
+        }
         if !replica.is_open() {
             return match replica.phase {
                 _ if let Some((why, _)) = replica.unfit => match why {

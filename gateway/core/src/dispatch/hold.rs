@@ -5,7 +5,7 @@ use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Hold, Phase};
 use tidegate_shared::time::Instant;
 
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Change, Dispatcher};
 
 /// Why no replica is held.

@@ -25,7 +25,7 @@ use tidegate_shared::time::Instant;
 
 use super::Dispatcher;
 use super::place::{Ask, Choice};
-use super::replicas::Replica;
+use super::replica::Replica;
 use crate::queue::{Queue, TicketId, Waiter};
 use crate::route::{Policy, Rank, Share};
 
@@ -187,8 +187,8 @@ impl Dispatcher {
                     self.queue.leave(ticket);
                     self.claims.drop(ticket);
                     self.woken.push((ticket, Ok(lease)));
-                    let taken =
-                        self.replicas.get(choice.replica).filter(|known| self.replicas.has_room(known));
+                    let taken = self.replicas.get(choice.replica);
+                    let taken = taken.filter(|known| known.is_open() && self.replicas.has_room(known));
                     rooms.update(choice.replica, taken.map(|known| self.bounds().room(known, now)));
                 }
                 None => {
@@ -215,14 +215,22 @@ impl Dispatcher {
     /// left for him nor anybody behind him.
     fn fits_now(&self, now: Instant, ticket: TicketId, waiter: &Waiter, rooms: &Rooms) -> Option<bool> {
         let ask = self.ask_for(now, &waiter.facts, &waiter.tried, ticket);
-        if rooms.largest(&ask)?.is_some_and(|room| ask.cost <= room) {
+        let keeps = || {
+            let found = self.find(now, &waiter.facts).map(|(_, found)| found);
+            let bounds = self.bounds();
+            self.home(&ask, found)
+                .is_some_and(|home| bounds.keeps(home, &ask) || bounds.takes_own(home, &ask))
+        };
+        // These are in no order, so only who lives there can tell.
+        let elsewhere = self.replicas.any_own_only();
+        let Some(largest) = rooms.largest(&ask) else { return elsewhere.then(keeps) };
+        if largest.is_some_and(|room| ask.cost <= room) {
             return Some(true);
         }
-        if rooms.at_home.is_none_or(|room| ask.cost > room) {
+        if !elsewhere && rooms.at_home.is_none_or(|room| ask.cost > room) {
             return Some(false);
         }
-        let found = self.find(now, &waiter.facts).map(|(_, found)| found);
-        Some(self.home(&ask, found).is_some_and(|home| self.bounds().keeps(home, &ask)))
+        Some(keeps())
     }
 
     /// Claims the replica of which the smallest part has to end until the request fits there, unless it has claimed one
@@ -241,7 +249,7 @@ impl Dispatcher {
         let kept = self.claims.of(ticket).and_then(|id| self.replicas.get(id)).filter(may);
         let nearest = || {
             let candidates = self.replicas.iter().filter(may);
-            candidates.min_by_key(|replica| (self.part_to_end(replica, &ask), self.rank(replica)))
+            candidates.min_by_key(|replica| (self.part_to_end(replica, &ask), self.replicas.rank_of(replica)))
         };
         match kept.or_else(nearest).map(|replica| replica.id) {
             Some(replica) => self.claims.enter(Claim { ticket, replica }, most),
@@ -263,10 +271,6 @@ impl Dispatcher {
             false => Share::of(Tokens(1), u64::from(replica.ledger.in_flight())),
         };
         of_load.max(of_places)
-    }
-
-    fn rank(&self, replica: &Replica) -> Rank {
-        Rank { share: self.replicas.share(replica), turn: replica.turn, id: replica.id }
     }
 
     /// When the first report of a replica with a free place is too old to say anything, while somebody waits.

@@ -9,15 +9,15 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{ConversationKey, Identity, RequestFacts, Route, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
+use super::bounds::Bounds;
 use super::line::Claim;
-use super::replicas::{Replica, Replicas};
+use super::replica::Replica;
 use super::{Dispatcher, Lease};
-use crate::config::Limits;
 use crate::conversation::Found;
 use crate::health::Sign;
 use crate::ledger::Ledger;
 use crate::queue::TicketId;
-use crate::route::{Field, Policy, Rank};
+use crate::route::{Field, Policy};
 use crate::slow_start::SlowStart;
 
 /// Fuller than this percentage of the mean, a holder of a shared beginning is passed over (R6).
@@ -57,82 +57,6 @@ impl Ask<'_> {
     }
 }
 
-/// How full a replica may be.
-pub(super) struct Bounds<'a> {
-    pub(super) replicas: &'a Replicas,
-    pub(super) limits: &'a Limits,
-    /// Requests sent so far.
-    sent: u64,
-}
-
-impl Bounds<'_> {
-    /// Whether it has a free place (Q1).
-    pub(super) fn has_place(&self, replica: &Replica) -> bool {
-        self.replicas.has_room(replica)
-    }
-
-    /// Whether the request leaves it within `percent` of what its engine can hold. One that holds nothing takes
-    /// anything: it has nothing better to offer later. Room that is claimed is none.
-    fn holds(&self, replica: &Replica, ask: &Ask<'_>, percent: u32) -> bool {
-        if ask.is_claimed(replica.id) {
-            return false;
-        }
-        self.room_within(replica, ask.now, percent).is_some_and(|room| ask.cost <= room)
-    }
-
-    /// The largest request that leaves it within `percent` of what its engine can hold; `None` where it is beyond that
-    /// already. One that works on nothing, or of which nothing is known, takes anything.
-    pub(super) fn room_within(&self, replica: &Replica, now: Instant, percent: u32) -> Option<Tokens> {
-        match self.limit(replica, percent) {
-            Some(Tokens(limit)) if replica.ledger.in_flight() > 0 => {
-                limit.checked_sub(replica.ledger.load(now).0).map(Tokens)
-            }
-            _ => Some(Tokens(u64::MAX)),
-        }
-    }
-
-    /// The same within the load limit.
-    pub(super) fn room(&self, replica: &Replica, now: Instant) -> Option<Tokens> {
-        self.room_within(replica, now, self.limits.load_percent)
-    }
-
-    /// So many percent of what its engine can hold, rounded down, where that is known.
-    pub(super) fn limit(&self, replica: &Replica, percent: u32) -> Option<Tokens> {
-        let limit = u128::from(replica.ledger.capacity()?.0) * u128::from(percent) / 100;
-        Some(Tokens(u64::try_from(limit).unwrap_or(u64::MAX)))
-    }
-
-    /// Whether it may take a request that is at home there though it is over its load limit (R4).
-    pub(super) fn keeps(&self, home: &Replica, ask: &Ask<'_>) -> bool {
-        !home.health.is_full(ask.now) && self.has_place(home) && self.holds(home, ask, 100)
-    }
-
-    /// Whether it may take the request at all (Q1).
-    pub(super) fn fits(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
-        self.has_place(replica) && self.holds(replica, ask, self.limits.load_percent)
-    }
-
-    /// Whether it is under its load limit, in places and in tokens (R4), and has not just said that it is full (C-032).
-    pub(super) fn is_under(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
-        self.replicas.is_under_in_places(replica)
-            && !replica.health.is_full(ask.now)
-            && self.holds(replica, ask, self.limits.load_percent)
-    }
-
-    /// Whether it is that, and has not had more than it should while it warms up (C-040).
-    pub(super) fn is_free(&self, replica: &Replica, ask: &Ask<'_>) -> bool {
-        let (weight, all) = (self.replicas.weight(replica), self.replicas.open_weight());
-        let warms_up = |start: SlowStart| start.has_enough(ask.now, self.sent, weight, all);
-        !replica.slow_start.is_some_and(warms_up) && self.is_under(replica, ask)
-    }
-
-    /// Requests that must end there until it is under its limit in places, at least 1.
-    fn over_by(&self, replica: &Replica) -> u64 {
-        let limit = u64::from(self.replicas.limit(replica)) * u64::from(self.limits.load_percent) / 100;
-        (u64::from(replica.ledger.in_flight()) + 1).saturating_sub(limit).max(1)
-    }
-}
-
 /// Whether a holder of the beginning of a prompt comes before the policy's pick (R6). `prefix` gathers by itself, and those
 /// that are there for comparison are left as they are.
 pub(super) fn gathers(policy: PolicyName) -> bool {
@@ -163,7 +87,7 @@ impl Dispatcher {
         policy: &mut dyn Policy,
     ) -> Option<Choice> {
         // Nobody has a free place: nothing else needs to be looked up under the lock.
-        if self.replicas.ranked().is_empty() {
+        if self.replicas.ranked().is_empty() && !self.replicas.any_own_only() {
             return None;
         }
         let found = self.find(now, facts).map(|(_, found)| found);
@@ -268,14 +192,17 @@ impl Dispatcher {
             Some(_) if stays && !self.pays(ask, facts, home) => Some((home.id, Route::Home)),
             Some(freer) => Some((freer, Route::Detour)),
             None if stays => Some((home.id, Route::Home)),
-            None => Some((self.pick(ask, facts, policy)?, Route::Detour)),
+            None => {
+                let away = self.pick(ask, facts, policy).map(|pick| (pick, Route::Detour));
+                away.or_else(|| bounds.takes_own(home, ask).then_some((home.id, Route::Home)))
+            }
         }
     }
 
     /// The home of a conversation, where it takes requests and did not fail this one.
     pub(super) fn home(&self, ask: &Ask<'_>, found: Option<Found>) -> Option<&Replica> {
         let home = self.replicas.get(found?.home)?;
-        (home.is_open() && home.health.admits() && ask.may_try(home.id)).then_some(home)
+        (home.is_open_to_own() && home.health.admits() && ask.may_try(home.id)).then_some(home)
     }
 
     /// Whether it can be hoped to serve again in a moment.
@@ -324,12 +251,7 @@ impl Dispatcher {
                 && self.replicas.may_have_more(replica, BALANCE)
                 && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
         });
-        let rank = |replica: &Replica| Rank {
-            share: self.replicas.share(replica),
-            turn: replica.turn,
-            id: replica.id,
-        };
-        good.map(rank).min().map(|rank| rank.id)
+        good.map(|replica| self.replicas.rank_of(replica)).min().map(|rank| rank.id)
     }
 
     /// The policy's pick among those that are free, else among those under their limit, else among those that have room

@@ -7,112 +7,14 @@
 use std::collections::BTreeSet;
 
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{Capacity, Hold, Phase};
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
-use super::Unfit;
-use crate::health::{Health, Trust};
-use crate::ledger::Ledger;
-use crate::route::{Member, Members, Rank, Share, Turn};
-use crate::slow_start::SlowStart;
+use super::replica::Replica;
+use crate::route::{Member, Members, Rank, Share};
 
 /// Placements of a replica, on average, of which half is forgotten.
 const LATE: u64 = 64;
-
-/// One replica.
-#[derive(Clone, Debug)]
-pub(super) struct Replica {
-    /// Which one.
-    pub(super) id: ReplicaId,
-    /// Its phase.
-    pub(super) phase: Phase,
-    /// Since when it is in that phase.
-    pub(super) since: Instant,
-    /// When it was ordered, first seen, or last to be woken.
-    pub(super) ordered: Instant,
-    /// Its size as declared.
-    pub(super) capacity: Capacity,
-    /// What is in progress there.
-    pub(super) ledger: Ledger,
-    /// A request could not even connect: it takes none until somebody has looked.
-    pub(super) suspect: bool,
-    /// Nothing listens there: what was at home there has none, unless the next probe finds it well.
-    pub(super) refused: bool,
-    /// It was ready at least once, or would have been, had it not drained.
-    pub(super) loaded: bool,
-    /// Its probe gave up on it, in whatever phase, and has not taken that back.
-    pub(super) down: bool,
-    /// Why it cannot serve, and since when that is known; only while it is not ready.
-    pub(super) unfit: Option<(Unfit, Instant)>,
-    /// It is failed, and was never more than slow.
-    pub(super) slow: bool,
-    /// Whether an operator holds it (A1).
-    pub(super) hold: Option<Hold>,
-    /// How its exchanges went.
-    pub(super) health: Health,
-    /// It joined a fleet at work (C-040).
-    pub(super) slow_start: Option<SlowStart>,
-    /// Its turn among equals.
-    pub(super) turn: Turn,
-    /// Placements that it had of late.
-    placed: u64,
-    /// Its load when it was last accounted.
-    load: u64,
-    /// Its place in the order, while it is in it.
-    rank: Option<Rank>,
-    /// Whether it is in the order and under its load limit in requests.
-    under: bool,
-}
-
-impl Replica {
-    /// One that was ordered just now.
-    pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
-        Self {
-            id,
-            phase,
-            since: now,
-            ordered: now,
-            capacity,
-            ledger: Ledger::default(),
-            suspect: false,
-            refused: false,
-            loaded: false,
-            down: false,
-            unfit: None,
-            slow: false,
-            hold: None,
-            health: Health::default(),
-            slow_start: None,
-            turn,
-            placed: 0,
-            load: 0,
-            rank: None,
-            under: false,
-        }
-    }
-
-    /// Whether it takes requests.
-    pub(super) fn is_open(&self) -> bool {
-        let aside = self.hold == Some(Hold::Aside);
-        self.is_present() && !aside && !matches!(self.health.trust(), Trust::Out { .. })
-    }
-
-    /// Whether it could take requests, had it always answered well.
-    pub(super) fn is_present(&self) -> bool {
-        self.phase == Phase::Ready && !self.suspect
-    }
-
-    /// Whether it was ordered, or is being woken, and is not ready yet.
-    pub(super) fn is_on_its_way(&self) -> bool {
-        matches!(self.phase, Phase::Provisioning | Phase::Starting | Phase::Waking)
-    }
-
-    /// Whether it is on its way and nothing is known that keeps it from becoming ready.
-    pub(super) fn may_come(&self) -> bool {
-        self.is_on_its_way() && self.unfit.is_none()
-    }
-}
 
 /// All replicas that are not gone.
 #[derive(Clone, Debug)]
@@ -126,6 +28,8 @@ pub(super) struct Replicas {
     load_percent: u32,
     /// How many of the ranked are under their load limit in requests.
     under: u32,
+    /// How many take only the requests of those that are at home there.
+    own_only: u32,
     open: u32,
     /// Requests that the open ones take, all together.
     places: u64,
@@ -151,6 +55,7 @@ impl Replicas {
             mean: mean.max(1),
             load_percent,
             under: 0,
+            own_only: 0,
             open: 0,
             places: 0,
             coming: 0,
@@ -239,6 +144,11 @@ impl Replicas {
         self.coming
     }
 
+    /// Whether some replica takes only the requests of those that are at home there; it is in no order.
+    pub(super) fn any_own_only(&self) -> bool {
+        self.own_only > 0
+    }
+
     /// Requests that the open replicas take at a time, all together.
     pub(super) fn places(&self) -> u64 {
         self.places
@@ -269,9 +179,9 @@ impl Replicas {
         u32::try_from(share.div_ceil(self.open_weight)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Whether a replica has a free place (Q1); on trial it has one.
+    /// Whether a replica has a free place for those whose requests it takes (Q1); on trial it has one.
     pub(super) fn has_room(&self, replica: &Replica) -> bool {
-        replica.is_open()
+        replica.is_open_to_own()
             && replica.health.admits()
             && (replica.health.is_on_trial() || replica.ledger.in_flight() < self.limit(replica))
     }
@@ -292,6 +202,11 @@ impl Replicas {
     /// How full a replica is, as last accounted.
     pub(super) fn share(&self, replica: &Replica) -> Share {
         Share::of(Tokens(replica.load), self.weight(replica))
+    }
+
+    /// Where it stands, as last accounted.
+    pub(super) fn rank_of(&self, replica: &Replica) -> Rank {
+        Rank::of(Tokens(replica.load), self.weight(replica), replica.turn, replica.id)
     }
 
     /// How full the open ones are, all together.
@@ -333,10 +248,12 @@ impl Replicas {
     /// The fleet changed: sizes, limits and the whole order are made anew. Declared sizes count where any differs from
     /// the others; where all are the same, the engines' own figures do, if all told theirs (R3).
     fn reorder(&mut self, now: Instant) {
-        let open: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open()).collect();
-        let same = open.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
+        let all: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open_to_own()).collect();
+        let same = all.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
         self.by_tokens =
-            same && !open.is_empty() && open.iter().all(|replica| replica.ledger.capacity().is_some());
+            same && !all.is_empty() && all.iter().all(|replica| replica.ledger.capacity().is_some());
+        self.own_only = u32::try_from(all.iter().filter(|known| known.own_only).count()).unwrap_or(u32::MAX);
+        let open: Vec<&Replica> = all.into_iter().filter(|replica| replica.is_open()).collect();
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
         self.placed = open.iter().map(|replica| replica.placed).sum();
@@ -373,9 +290,9 @@ impl Replicas {
             self.open_load = (self.open_load + u128::from(replica.load)).saturating_sub(u128::from(before));
         }
         let Some(replica) = self.list.get(at) else { return };
-        let has_room = self.has_room(replica);
-        let rank = has_room.then(|| Rank { share: self.share(replica), turn: replica.turn, id: replica.id });
-        let under = self.is_under_in_places(replica);
+        let has_room = replica.is_open() && self.has_room(replica);
+        let rank = has_room.then(|| self.rank_of(replica));
+        let under = replica.is_open() && self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
         let was_under = std::mem::replace(&mut replica.under, under);
         self.under = self.under + u32::from(under) - u32::from(was_under);

@@ -19,7 +19,7 @@ use tidegate_shared::time::{Duration, Instant};
 
 use super::Dispatcher;
 use super::place::{Ask, BALANCE};
-use super::replicas::Replica;
+use super::replica::Replica;
 use crate::conversation::Found;
 
 /// Idle for longer, a conversation is taken to have lost its cache: hosted APIs keep theirs for five to ten minutes.
@@ -98,7 +98,7 @@ impl Dispatcher {
         let sums = self.sums();
         let homes = |replica: &Replica| u128::from(self.conversations.at(replica.id));
         let weight = |replica: &Replica| u128::from(self.replicas.weight(replica));
-        if homes(home) * sums.weight <= sums.homes * weight(home) {
+        if home.own_only || homes(home) * sums.weight <= sums.homes * weight(home) {
             return None;
         }
         let known = self.settling.newcomers.iter().filter_map(|id| self.replicas.get(*id));

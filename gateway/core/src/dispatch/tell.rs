@@ -28,6 +28,7 @@ impl Dispatcher {
                     memory: replica.ledger.capacity(),
                     waiting: waiting.map(|waiting| if replica.hold.is_some() { 0 } else { waiting }),
                     hold: replica.hold,
+                    own_only: replica.own_only,
                     ..ReplicaFacts::new(replica.id, replica.phase, replica.since, replica.capacity)
                 }
             })

@@ -12,6 +12,7 @@ mod judge;
 mod line;
 mod load;
 mod overload;
+mod own_only;
 mod parked;
 mod priority;
 mod resize;
@@ -80,6 +81,12 @@ fn r3_capacities_4_4_8_spread_1_1_2_one_by_one_on_an_idle_fleet() {
         dispatcher.end(ms(n), lease, &Spent::default());
     }
     assert_eq!(count, BTreeMap::from([(1, 250), (2, 250), (3, 500)]));
+}
+
+#[test]
+fn r3_the_first_of_all_goes_where_there_is_most_room() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 4, 2]);
+    assert_eq!(forward(dispatcher.arrive(ms(0), &ask(0))).replica, ReplicaId(2));
 }
 
 #[test]

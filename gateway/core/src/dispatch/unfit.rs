@@ -10,7 +10,7 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
 use super::Dispatcher;
-use super::replicas::Replica;
+use super::replica::Replica;
 
 /// Why a replica that is there cannot serve, as its probe sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,7 +93,9 @@ pub enum Change {
     Ready,
     /// It takes no new request (C5). A parked one stays parked.
     Draining,
-    /// Load came back: its drain is undone (C5).
+    /// It takes no new conversation, nor anybody's detour: only what is at home there, until that ends (C-129).
+    OwnOnly,
+    /// Load came back, or an operator took it in again: its drain is undone (C5), and it takes everybody's requests.
     Undrain,
     /// It is put to sleep: it was drained, and nothing runs there (C6).
     Parked,

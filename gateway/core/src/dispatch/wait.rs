@@ -5,7 +5,7 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{Priority, RequestFacts};
 use tidegate_shared::time::{Duration, Instant};
 
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::{Dispatcher, Entry, Rejection, TicketId};
 
 /// Failed starts in a row from which waiters are told instead of held.

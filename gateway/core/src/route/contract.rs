@@ -6,11 +6,7 @@ use super::*;
 
 fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
     let ids = (1..).map(ReplicaId);
-    let rank = |(id, load): (ReplicaId, &u64)| Rank {
-        share: Share::of(Tokens(*load), 1),
-        turn: Turn::default(),
-        id,
-    };
+    let rank = |(id, load): (ReplicaId, &u64)| Rank::of(Tokens(*load), 1, Turn::default(), id);
     ids.zip(loads).map(rank).collect()
 }
 

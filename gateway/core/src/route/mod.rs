@@ -9,6 +9,7 @@ mod two_choices;
 #[cfg(test)]
 mod contract;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -67,15 +68,24 @@ impl Share {
     }
 }
 
-/// A replica's place in the order: fullness first, its turn among equals, then its number.
+/// A replica's place in the order: fullness first, its turn among equals, then the larger, then its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// How full it is.
     pub share: Share,
     /// Its turn.
     pub turn: Turn,
+    /// Its weight.
+    pub size: Reverse<u64>,
     /// Which one.
     pub id: ReplicaId,
+}
+
+impl Rank {
+    /// Of a replica of this weight with this load.
+    pub fn of(load: Tokens, weight: u64, turn: Turn, id: ReplicaId) -> Self {
+        Self { share: Share::of(load, weight), turn, size: Reverse(weight), id }
+    }
 }
 
 /// How often a replica is drawn among all before those that may be taken are counted instead: where one in sixteen may

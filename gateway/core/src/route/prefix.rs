@@ -124,7 +124,7 @@ mod tests {
 
     fn ranked(loads: impl IntoIterator<Item = u64>) -> BTreeSet<Rank> {
         let ids = (1..).map(ReplicaId);
-        let rank = |(id, load)| Rank { share: Share::of(Tokens(load), 1), turn: Turn::default(), id };
+        let rank = |(id, load)| Rank::of(Tokens(load), 1, Turn::default(), id);
         ids.zip(loads).map(rank).collect()
     }
 
@@ -210,7 +210,7 @@ mod tests {
 
         fn rank(&self, at: usize) -> Option<Rank> {
             let id = u32::try_from(at + 1).ok().map(ReplicaId)?;
-            Some(Rank { share: Share::default(), turn: Turn::default(), id })
+            Some(Rank::of(Tokens(0), 1, Turn::default(), id))
         }
     }
 

@@ -32,9 +32,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         .iter()
         .zip(&seen.replicas)
         .map(|(detail, facts)| Known {
-            drained: drained
-                .get(&facts.id)
-                .map(|drained| drain::sentence(drained, facts.in_flight, fixed, seen.at)),
+            drained: drain::sentence(drained.get(&facts.id), facts, fixed, seen.at),
             over: detail.over,
             trust: detail.trust,
             unfit: detail.unfit,

@@ -79,3 +79,17 @@ fn h6_empty_lines_before_a_head_are_not_kept() {
     let answer = head::response(&mut BytesMut::from(lines.as_bytes()), 10);
     assert_eq!(answer.err(), Some(BadHead::TooLarge), "a replica that sends nothing else");
 }
+
+#[test]
+fn h6_a_target_is_the_requests_own_whatever_was_asked_for_before() {
+    let target = |target: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\n\r\n");
+        let head = head::request(&mut BytesMut::from(request.as_bytes()), 0).expect("a head").expect("whole");
+        head.message.target.to_string()
+    };
+    let long = format!("/{}", "x".repeat(200));
+    for asked in ["/", "/a?b", "/a?b", "/a", "http://h/a", "/a", "*", "/a", &long, "/a", &long, "/a?"] {
+        assert_eq!(target(asked), asked);
+    }
+    assert_eq!([target("/a#b"), target("/a"), target("/a#c")], ["/a"; 3]);
+}

@@ -64,7 +64,9 @@ fn consistent(dispatcher: &Dispatcher, told: &RouteDecision) {
         let found = told.candidates.iter().find(|candidate| candidate.id == id).expect("it is listed");
         // One request may be tried beside those that a replica had when it was taken out.
         let trial = dispatcher.trust(id) != Trust::Whole;
-        assert!(found.order.is_some() && (trial || found.in_flight < found.limit), "{found:?}");
+        // Who is left to its own is in no order.
+        assert_eq!(found.order.is_some(), found.standing != Standing::OwnOnly, "{found:?}");
+        assert!(trial || found.in_flight < found.limit, "{found:?}");
         found.standing
     };
     match told.verdict {

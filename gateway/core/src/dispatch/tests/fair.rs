@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_shared::replica::EngineReport;
 
 use super::super::place::Ask;
-use super::super::replicas::Replica;
+use super::super::replica::Replica;
 use super::*;
 
 /// What a waiter asks for, with no regard to who stands before him.
@@ -33,7 +33,11 @@ pub(super) fn fair(dispatcher: &Dispatcher, now: Instant) {
     let line = waiters(dispatcher);
     for (ticket, waiter) in &line {
         let ask = alone(dispatcher, now, waiter);
+        let home = dispatcher.find(now, &waiter.facts).map(|(_, found)| found.home);
         for replica in dispatcher.replicas.iter() {
+            if replica.own_only && home != Some(replica.id) {
+                continue;
+            }
             let fits = ask.may_try(replica.id) && dispatcher.bounds().fits(replica, &ask);
             assert!(
                 !fits || is_kept(dispatcher, *ticket, replica.id),

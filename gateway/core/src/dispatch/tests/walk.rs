@@ -1,11 +1,11 @@
-//! A random walk over arrivals of all sizes, ends, failures, changes, engines' figures and time, which holds the invariants
-//! at every step (Q1, Q4, Q5). What it says of the line is in `fair`.
+//! A random walk over arrivals of all sizes, ends with and without usage, failures, changes, holds, other limits, engines'
+//! figures and time, which holds the invariants at every step (Q1, Q4, Q5). What it says of the line is in `fair`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use tidegate_shared::demand::Observation;
-use tidegate_shared::replica::EngineReport;
+use tidegate_shared::replica::{EngineReport, Hold};
 
 use super::explain::{any_kind, arrive_as_explained};
 use super::fair::{First, fair};
@@ -17,7 +17,10 @@ enum Op {
     Ask(u32),
     Report(u32, Option<u64>, u64),
     Grow(usize, u64),
-    End(usize, Sign),
+    End(usize, Sign, Spent),
+    Hold(Option<u32>),
+    Release,
+    Resize(u32, bool),
     Prove(usize),
     Abandon(usize),
     Fail(usize),
@@ -35,6 +38,19 @@ fn sign() -> impl Strategy<Value = Sign> {
         1 => Just(Sign::Busy(None)),
         6 => Just(Sign::Fault(Fault::Status)),
     ]
+}
+
+/// What an engine says of a request: mostly what is likely, now and then nothing, or what cannot be.
+fn spent() -> impl Strategy<Value = Spent> {
+    let told = prop_oneof![4 => 1u64..2_000, 1 => Just(0), 1 => Just(u64::MAX)];
+    let figure = || prop::option::of(told.clone());
+    let took = prop::option::of((0u64..5_000).prop_map(Duration::from_millis));
+    (figure(), figure(), figure(), took).prop_map(|(prompt, cached, output, first_byte)| Spent {
+        prompt,
+        cached,
+        output,
+        first_byte,
+    })
 }
 
 /// Bytes of text, four to a token: most of them short, some as much as a replica holds.
@@ -59,6 +75,9 @@ const CHANGES: [Change; 16] = [
     Change::Refused,
     Change::StartFailed,
     Change::Gone,
+    Change::Capacity(Capacity::ONE),
+    Change::OwnOnly,
+    Change::OwnOnly,
 ];
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -69,7 +88,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => (1u32..5, prop::option::of(0u64..9_000), prop::sample::select(vec![3_000u64, 10_000]))
             .prop_map(|(id, used, holds)| Op::Report(id, used, holds)),
         1 => (any::<usize>(), 1u64..2_000).prop_map(|(at, more)| Op::Grow(at, more)),
-        4 => (any::<usize>(), sign()).prop_map(|(at, sign)| Op::End(at, sign)),
+        4 => (any::<usize>(), sign(), spent()).prop_map(|(at, sign, spent)| Op::End(at, sign, spent)),
+        1 => prop::option::of(1u32..5).prop_map(Op::Hold),
+        1 => Just(Op::Release),
+        1 => (1u32..8, any::<bool>()).prop_map(|(concurrency, startable)| Op::Resize(concurrency, startable)),
         1 => any::<usize>().prop_map(Op::Prove),
         1 => (1u32..5).prop_map(Op::Slow),
         1 => (0u64..30, 1u32..5).prop_map(|(n, tried)| Op::Elsewhere(n, tried)),
@@ -108,11 +130,19 @@ impl Walk {
         let now = self.now;
         match *op {
             Op::Arrive(n, priority, within, text_bytes) => self.arrive(n, priority, within, text_bytes),
-            Op::End(at, sign) if !self.leases.is_empty() => {
+            Op::End(at, sign, ref spent) if !self.leases.is_empty() => {
                 let (_, mut lease) = self.leases.swap_remove(at % self.leases.len());
                 lease.sign = sign;
-                self.dispatcher.end(now, lease, &Spent::default());
+                self.dispatcher.end(now, lease, spent);
             }
+            Op::Hold(wanted) => self.hold(wanted.map(ReplicaId)),
+            Op::Release => {
+                if let Some(held) = self.held() {
+                    self.dispatcher.change(now, held, Change::Release);
+                    assert!(!self.dispatcher.may_measure(held), "it is held no more");
+                }
+            }
+            Op::Resize(concurrency, startable) => self.dispatcher.resize(now, concurrency, startable),
             Op::Fail(at) if !self.leases.is_empty() => self.fail(at),
             Op::Prove(at) if !self.leases.is_empty() => {
                 let at = at % self.leases.len();
@@ -168,6 +198,29 @@ impl Walk {
         self.asked.insert(id);
     }
 
+    /// The replica that is held.
+    fn held(&self) -> Option<ReplicaId> {
+        let seen = self.dispatcher.observe(self.now);
+        let held: Vec<_> = seen.replicas.iter().filter(|facts| facts.hold.is_some()).collect();
+        assert!(held.len() <= 1, "one at a time: {held:?}");
+        held.first().map(|facts| facts.id)
+    }
+
+    fn hold(&mut self, wanted: Option<ReplicaId>) {
+        let (held, ready) = (self.held(), self.dispatcher.replicas.ready());
+        match self.dispatcher.hold(self.now, wanted) {
+            Ok((id, hold)) => {
+                assert_eq!((held, self.held()), (None, Some(id)));
+                assert!(wanted.is_none_or(|wanted| wanted == id));
+                // Somebody goes on serving.
+                assert_eq!(hold, if ready > 1 { Hold::Aside } else { Hold::Serving });
+                assert!(self.dispatcher.replicas.ready() > 0);
+            }
+            Err(NoHold::Held(id)) => assert_eq!(held, Some(id)),
+            Err(NoHold::Unknown | NoHold::NotReady) => assert_eq!(held, None),
+        }
+    }
+
     fn arrive(&mut self, n: u64, priority: Priority, within: Option<u64>, text_bytes: u64) {
         let now = self.now;
         let start_within = within.map(Duration::from_millis);
@@ -198,6 +251,7 @@ impl Walk {
         match verdict {
             Verdict::Forward(lease) => {
                 assert!(start_by > self.now, "sent after its deadline");
+                self.allowed(&facts, &lease);
                 self.first.went(&self.dispatcher, self.now, &[(stands, &lease)]);
                 self.leases.push((facts, lease));
             }
@@ -214,6 +268,15 @@ impl Walk {
         }
     }
 
+    /// The replica that a request was sent to just now takes it, and has not more than it may.
+    fn allowed(&self, facts: &RequestFacts, lease: &Lease) {
+        let Some(replica) = self.dispatcher.replicas.get(lease.replica) else { return };
+        assert_ne!(replica.hold, Some(Hold::Aside), "it is measured");
+        assert!(!replica.own_only || lease.route == Route::Home, "C-129: {facts:?} by {:?}", lease.route);
+        let (used, limit) = (self.dispatcher.in_flight(replica.id), self.dispatcher.limit(replica.id));
+        assert!(used <= limit || lease.trial, "Q1: {used} of {limit}");
+    }
+
     fn deliver(&mut self) {
         let woken = self.dispatcher.take_woken();
         let sent: Vec<_> =
@@ -224,6 +287,7 @@ impl Walk {
             match end {
                 Ok(lease) => {
                     assert!(waiting.start_by > self.now, "sent after its deadline");
+                    self.allowed(&facts, &lease);
                     self.leases.push((facts, lease));
                 }
                 Err(Rejection { reason: Refusal::PushedOut, .. }) => {

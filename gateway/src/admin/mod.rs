@@ -54,8 +54,18 @@ use tune::Feed;
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
-const PHASES: [Phase; 5] =
-    [Phase::Provisioning, Phase::Starting, Phase::Ready, Phase::Draining, Phase::Failed];
+const PHASES: [Phase; 7] = [
+    Phase::Provisioning,
+    Phase::Starting,
+    Phase::Waking,
+    Phase::Ready,
+    Phase::Draining,
+    Phase::Parked,
+    Phase::Failed,
+];
+
+/// What there is to say of a replica that is parked.
+const SLEEPS: &str = "it sleeps, and is woken before another is started";
 
 /// What the operator's side knows of one deployment.
 #[derive(Clone, Debug)]
@@ -170,7 +180,12 @@ impl Admin {
                 decisions: view.by_reason,
                 ejections: judged.ejections,
                 retries_refused: judged.retries_refused,
-                starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
+                starts: [
+                    ("ready", view.starts_ready),
+                    ("failed", view.starts_failed),
+                    ("woken", view.wakes_ready),
+                    ("not_woken", view.wakes_failed),
+                ],
             });
         }
         if let Some(until) = self.gateway.tls.as_ref().and_then(|shown| shown.until()) {
@@ -255,6 +270,7 @@ fn replicas(
         drained: drained.contains_key(&facts.id),
         own_only: facts.own_only,
         why: out(facts).or_else(|| match &known.endpoint {
+            _ if facts.phase == Phase::Parked && !fixed => Some(SLEEPS.to_owned()),
             Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
             None => view.pending.get(&facts.id).cloned(),
         }),

@@ -202,7 +202,7 @@ impl Control {
         if self.planner.is_some() {
             let (fleet, provider) = (&self.fleet, &self.provider);
             let explain = |id| book::explain(fleet.trouble(id), &provider.output(id));
-            let late = self.book.end_overdue(now, self.start_limit, &explain);
+            let late = self.book.end_overdue(now, self.start_limit, explain);
             let asleep = self.book.end_sleepers(now, self.start_limit.min(WAKE_LIMIT), explain);
             self.tell_all(late);
             asleep.iter().for_each(|(id, why)| self.not_woken(*id, why));

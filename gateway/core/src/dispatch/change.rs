@@ -33,24 +33,7 @@ impl Dispatcher {
                 self.ready(now, id, |phase| phase != Phase::Draining);
             }
             Change::OwnOnly => self.replicas.update(now, id, |replica| replica.own_only = true),
-            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.own_only) => {
-                let turn = self.turn;
-                self.replicas.update(now, id, |replica| {
-                    (replica.own_only, replica.turn) = (false, replica.turn.max(turn));
-                });
-                self.apply(now, id, Change::Undrain);
-            }
-            // Its probe may have given up on it while it drained.
-            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {
-                self.enter(now, id, Phase::Failed);
-            }
-            // It was taken out before its probe found it ready.
-            Change::Undrain if self.replicas.get(id).is_some_and(|known| !known.loaded) => {
-                if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Draining) {
-                    self.enter(now, id, Phase::Starting);
-                }
-            }
-            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
+            Change::Undrain => self.undrain(now, id),
             Change::Draining | Change::Parked | Change::Asleep | Change::Waking => self.rest(now, id, change),
             Change::Failed => {
                 self.replicas.update(now, id, |replica| {
@@ -83,6 +66,24 @@ impl Dispatcher {
             Change::Gone => {
                 self.replicas.remove(now, id);
             }
+        }
+    }
+
+    fn undrain(&mut self, now: Instant, id: ReplicaId) {
+        let turn = self.turn;
+        self.replicas.update(now, id, |replica| {
+            if std::mem::take(&mut replica.own_only) {
+                replica.turn = replica.turn.max(turn);
+            }
+        });
+        let known = self.replicas.get(id).map(|known| (known.phase, known.down, known.loaded));
+        match known {
+            // Its probe may have given up on it while it drained.
+            Some((_, true, _)) => self.enter(now, id, Phase::Failed),
+            // It was taken out before its probe found it ready.
+            Some((Phase::Draining, _, false)) => self.enter(now, id, Phase::Starting),
+            Some((_, _, false)) | None => {}
+            Some(_) => self.ready(now, id, |phase| phase == Phase::Draining),
         }
     }
 
@@ -129,6 +130,7 @@ impl Dispatcher {
         self.replicas.update(now, id, |replica| {
             (replica.loaded, replica.down, replica.slow) = (false, false, false);
             (replica.suspect, replica.refused, replica.unfit) = (false, false, None);
+            replica.own_only = false;
             replica.ledger.forget();
         });
         self.enter(now, id, Phase::Parked);

@@ -163,7 +163,7 @@ pub enum ScaleReason {
     },
     /// Demand was low for the whole window (A4, B5).
     LowDemand,
-    /// Nothing was in flight for the whole window (A5).
+    /// Nothing was in progress for the whole window (A5).
     Idle,
     /// `autoscale = false`: the fleet is held at `min` (C1).
     AutoscaleOff,
@@ -266,14 +266,15 @@ pub struct ScaleDecision {
 }
 
 impl ScaleDecision {
-    /// What was seen and what it needs, as `97 in flight need 4`.
+    /// What was seen and what it needs, as `97 in progress (12 queued) need 4`: those that wait are among them.
     fn needs(&self) -> String {
-        let Self { demand, needed, .. } = self;
+        let Self { demand, needed, queued, .. } = self;
+        let queued = if *queued == 0 { String::new() } else { format!(" ({queued} queued)") };
         match (self.load, demand) {
             (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
-            (None, 0) => "nothing is in flight".to_owned(),
-            (None, 1) => format!("1 in flight needs {needed}"),
-            (None, _) => format!("{demand} in flight need {needed}"),
+            (None, 0) => "nothing is in progress".to_owned(),
+            (None, 1) => format!("1 in progress{queued} needs {needed}"),
+            (None, _) => format!("{demand} in progress{queued} need {needed}"),
         }
     }
 
@@ -304,7 +305,7 @@ impl ScaleDecision {
                 write!(f, "{needs}; with one fewer, survivors would be at {percent} %")
             }
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
-            ScaleReason::Idle => f.write_str("nothing was in flight for the whole window"),
+            ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
             ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
             ScaleReason::BackingOff { failures, retry_in } => {
                 let starts = if *failures == 1 { "start" } else { "starts in a row" };

@@ -1,4 +1,4 @@
-//! Each decision as a sentence.
+//! Each reason as a sentence, with its numbers at none, one and many.
 
 use super::*;
 
@@ -24,17 +24,17 @@ fn e1_reasons_are_told_with_their_numbers() {
     let (low_for, window) = (Duration::from_secs(12), Duration::from_secs(30));
     let retry_in = Duration::from_millis(8900);
     for (text, expected) in [
-        (said(0, 0, 0, ScaleReason::Steady), "nothing is in flight"),
-        (said(1, 1, 1, ScaleReason::Steady), "1 in flight needs 1"),
-        (said(40, 2, 2, ScaleReason::Demand), "40 in flight need 2"),
+        (said(0, 0, 0, ScaleReason::Steady), "nothing is in progress"),
+        (said(1, 1, 1, ScaleReason::Steady), "1 in progress (3 queued) needs 1"),
+        (said(40, 2, 2, ScaleReason::Demand), "40 in progress (3 queued) need 2"),
         (said(4, 1, 2, ScaleReason::QueueWait), "a request has waited 1.2 s, 3 queued"),
-        (said(160, 5, 4, ScaleReason::AtMax), "160 in flight need 5, but max is 4"),
-        (said(0, 0, 1, ScaleReason::AtMin), "nothing is in flight, but min is 1"),
+        (said(160, 5, 4, ScaleReason::AtMax), "160 in progress (3 queued) need 5, but max is 4"),
+        (said(0, 0, 1, ScaleReason::AtMin), "nothing is in progress, but min is 1"),
         (said(1, 1, 1, ScaleReason::OnTheirWay { count: 1 }), "1 is on its way"),
         (said(1, 1, 3, ScaleReason::OnTheirWay { count: 2 }), "2 are on their way"),
         (
             said(1, 1, 2, ScaleReason::Cooling { low_for, window }),
-            "1 in flight needs 1, cooling 12 s of 30 s",
+            "1 in progress (3 queued) needs 1, cooling 12 s of 30 s",
         ),
         (said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }), "1 failed start, next try in 9 s"),
         (
@@ -80,11 +80,11 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
         ),
         (
             told(None, 4, cap),
-            "9 in flight need 4, but the price cap is $1.00/h and the cheapest offer is $1.35/h",
+            "9 in progress need 4, but the price cap is $1.00/h and the cheapest offer is $1.35/h",
         ),
         (
             told(None, 4, ScaleReason::GatewayCap { cap: 8 }),
-            "9 in flight need 4, but the gateway may have 8 replicas over all deployments",
+            "9 in progress need 4, but the gateway may have 8 replicas over all deployments",
         ),
         (
             told(None, 4, ScaleReason::Burst { grew: 12 }),
@@ -97,20 +97,23 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
 
 #[test]
 fn c6_e1_who_is_woken_is_told_beside_the_reason() {
-    let decision = |woken| ScaleDecision {
-        at: Instant::ZERO,
-        rule: Rule::Concurrency,
-        load: None,
-        demand: 40,
-        queued: 0,
-        oldest_wait: Duration::ZERO,
-        current: 0,
-        needed: 2,
-        target: 2,
-        woken,
-        reason: ScaleReason::Demand,
+    let told = |woken| {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::Concurrency,
+            load: None,
+            demand: 40,
+            queued: 0,
+            oldest_wait: Duration::ZERO,
+            current: 0,
+            needed: 2,
+            target: 2,
+            woken,
+            reason: ScaleReason::Demand,
+        };
+        decision.to_string()
     };
-    assert_eq!(decision(0).to_string(), "40 in flight need 2");
-    assert_eq!(decision(1).to_string(), "40 in flight need 2; 1 parked replica is woken");
-    assert_eq!(decision(2).to_string(), "40 in flight need 2; 2 parked replicas are woken");
+    assert_eq!(told(0), "40 in progress need 2");
+    assert_eq!(told(1), "40 in progress need 2; 1 parked replica is woken");
+    assert_eq!(told(2), "40 in progress need 2; 2 parked replicas are woken");
 }

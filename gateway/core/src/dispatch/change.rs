@@ -69,6 +69,7 @@ impl Dispatcher {
         }
     }
 
+    /// It takes everybody's requests again, as far as it may.
     fn undrain(&mut self, now: Instant, id: ReplicaId) {
         let turn = self.turn;
         self.replicas.update(now, id, |replica| {
@@ -76,14 +77,17 @@ impl Dispatcher {
                 replica.turn = replica.turn.max(turn);
             }
         });
-        let known = self.replicas.get(id).map(|known| (known.phase, known.down, known.loaded));
-        match known {
-            // Its probe may have given up on it while it drained.
-            Some((_, true, _)) => self.enter(now, id, Phase::Failed),
+        let Some(known) = self.replicas.get(id).filter(|known| known.phase == Phase::Draining) else {
+            return;
+        };
+        if known.down {
+            // Its probe gave up on it while it drained.
+            self.enter(now, id, Phase::Failed);
+        } else if known.loaded {
+            self.ready(now, id, |phase| phase == Phase::Draining);
+        } else {
             // It was taken out before its probe found it ready.
-            Some((Phase::Draining, _, false)) => self.enter(now, id, Phase::Starting),
-            Some((_, _, false)) | None => {}
-            Some(_) => self.ready(now, id, |phase| phase == Phase::Draining),
+            self.enter(now, id, Phase::Starting);
         }
     }
 

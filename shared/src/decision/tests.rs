@@ -97,20 +97,23 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
 
 #[test]
 fn c6_e1_who_is_woken_is_told_beside_the_reason() {
-    let decision = |woken| ScaleDecision {
-        at: Instant::ZERO,
-        rule: Rule::Concurrency,
-        load: None,
-        demand: 40,
-        queued: 0,
-        oldest_wait: Duration::ZERO,
-        current: 0,
-        needed: 2,
-        target: 2,
-        woken,
-        reason: ScaleReason::Demand,
+    let told = |woken| {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::Concurrency,
+            load: None,
+            demand: 40,
+            queued: 0,
+            oldest_wait: Duration::ZERO,
+            current: 0,
+            needed: 2,
+            target: 2,
+            woken,
+            reason: ScaleReason::Demand,
+        };
+        decision.to_string()
     };
-    assert_eq!(decision(0).to_string(), "40 in flight need 2");
-    assert_eq!(decision(1).to_string(), "40 in flight need 2; 1 parked replica is woken");
-    assert_eq!(decision(2).to_string(), "40 in flight need 2; 2 parked replicas are woken");
+    assert_eq!(told(0), "40 in progress need 2");
+    assert_eq!(told(1), "40 in progress need 2; 1 parked replica is woken");
+    assert_eq!(told(2), "40 in progress need 2; 2 parked replicas are woken");
 }

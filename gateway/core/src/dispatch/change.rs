@@ -134,6 +134,7 @@ impl Dispatcher {
         self.replicas.update(now, id, |replica| {
             (replica.loaded, replica.down, replica.slow) = (false, false, false);
             (replica.suspect, replica.refused, replica.unfit) = (false, false, None);
+            replica.own_only = false;
             replica.ledger.forget();
         });
         self.enter(now, id, Phase::Parked);

@@ -72,7 +72,7 @@ fn a6_m3_the_budget_is_for_the_gateway_as_a_whole() {
 #[test]
 fn c6_none_is_parked_unless_that_is_set() {
     assert_eq!((started("").sizing.parked, started("parked = 2").sizing.parked), (0, 2));
-    let fault = "line 3: deployment[0].parked = 33: must be 0 to 32";
+    let fault = "line 3: deployment[0].parked = 33: must be a whole number from 0 to 32";
     assert_eq!(faults_of("parked = 33"), [fault]);
 }
 

@@ -9,14 +9,14 @@ use tidegate::http1::body::Left;
 use tidegate::http1::fields::Name;
 use tidegate::http1::fill::poll_fill;
 use tidegate::http1::head::{self, RequestHead};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Wire {
-    stream: TcpStream,
+pub struct Wire<S = TcpStream> {
+    stream: S,
     ahead: BytesMut,
 }
 
@@ -27,7 +27,14 @@ impl Wire {
     /// The operating system's.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream, ahead: BytesMut::new() })
+        Ok(Self::over(stream))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    /// Over any stream that sends small pieces at once.
+    pub fn over(stream: S) -> Self {
+        Self { stream, ahead: BytesMut::new() }
     }
 
     /// Sends all of `bytes`.
@@ -35,7 +42,8 @@ impl Wire {
     /// # Errors
     /// The operating system's.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes).await
+        self.stream.write_all(bytes).await?;
+        self.stream.flush().await
     }
 
     /// The head of the next request; `None` at the end.

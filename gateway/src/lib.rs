@@ -16,6 +16,7 @@ pub mod layer;
 pub mod local;
 pub mod once;
 pub mod openai;
+mod pem;
 pub mod pool;
 pub mod probe;
 mod provide;

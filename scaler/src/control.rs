@@ -182,7 +182,8 @@ impl Control {
     /// Takes in what an operator has changed.
     fn steer(&mut self, now: Instant) {
         if let (Some(planner), Some((sizing, base_fee))) = (self.planner.as_mut(), self.helm.take()) {
-            self.house.with_budget(|budget| budget.change(&self.name, base_fee, sizing.floor(), now));
+            self.house
+                .with_budget(now, |budget, now| budget.change(&self.name, base_fee, sizing.floor(), now));
             planner.resize(sizing);
         }
     }
@@ -206,9 +207,9 @@ impl Control {
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
-        let (spending, plan, actions) = self.house.with_budget(|budget| {
-            let grant = budget.see(&self.name, &seen.replicas, wants, now);
-            let spending = Spending::of(budget, &self.name, now);
+        let (spending, plan, actions) = self.house.with_budget(now, |budget, paid| {
+            let grant = budget.see(&self.name, &seen.replicas, wants, paid);
+            let spending = Spending::of(budget, &self.name, paid);
             let plan = planner.tick(&seen, &Supply { offers: offers.clone(), grant, waiting });
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();

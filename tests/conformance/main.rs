@@ -26,6 +26,8 @@ mod health;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod http2;
+#[cfg(test)]
 mod keepalive;
 #[cfg(test)]
 mod leaving;
@@ -40,6 +42,8 @@ mod priority;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod records;
+#[cfg(test)]
 mod routing;
 #[cfg(test)]
 mod secrets;
@@ -47,6 +51,10 @@ mod secrets;
 mod sizes;
 #[cfg(test)]
 mod streaming;
+#[cfg(test)]
+mod tls;
+#[cfg(test)]
+mod tls_certificates;
 #[cfg(test)]
 mod tune;
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Clients: one that sends any bytes over a raw socket and can leave at any moment, and a well-behaved one for
-//! HTTP/1.1 and for HTTP/2 with prior knowledge.
+//! HTTP/1.1 and for HTTP/2: in the clear with prior knowledge, or as agreed on inside TLS.
 //!
 //! Each request of the well-behaved client has a connection of its own, so that no test depends on another's.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::deadline::within;
+use crate::front::{self, Pipe, Trust};
 use crate::partly::Partly;
 use crate::wire::{Framing, Head, Wire, find};
 
@@ -25,7 +27,7 @@ use crate::wire::{Framing, Head, Wire, find};
 pub enum Version {
     /// HTTP/1.1.
     H1,
-    /// HTTP/2 in clear, with prior knowledge.
+    /// HTTP/2; in the clear with prior knowledge.
     H2,
 }
 
@@ -34,17 +36,27 @@ pub enum Version {
 pub struct Client {
     server: SocketAddr,
     version: Version,
+    trust: Option<&'static Trust>,
 }
 
 impl Client {
     /// A client that speaks HTTP/1.1.
     pub fn h1(server: SocketAddr) -> Self {
-        Self { server, version: Version::H1 }
+        Self { server, version: Version::H1, trust: None }
     }
 
-    /// A client that speaks HTTP/2 with prior knowledge.
+    /// A client that speaks HTTP/2.
     pub fn h2(server: SocketAddr) -> Self {
-        Self { server, version: Version::H2 }
+        Self { server, version: Version::H2, trust: None }
+    }
+
+    /// The same client, inside TLS where there is somebody to trust.
+    pub fn inside(self, trust: Option<&'static Trust>) -> Self {
+        Self { trust, ..self }
+    }
+
+    async fn connect(self) -> io::Result<Box<dyn Pipe>> {
+        front::reach(self.server, self.trust, self.version == Version::H2).await
     }
 
     /// Gets a path.
@@ -89,14 +101,14 @@ impl Client {
         body: impl Into<Bytes>,
     ) -> Stream {
         let request = self.typed(method, path, headers, body.into());
-        let stream = TcpStream::connect(self.server).await.expect("connect");
+        let stream = within("a connection", self.connect()).await.expect("connect");
         Stream::from(within("an answer", self.exchange(stream, request)).await.expect("an answer"))
     }
 
     /// Sends any request to a server that may die meanwhile; `None` where there is no connection, or no whole answer.
     pub async fn attempt(self, method: Method, path: &str, body: impl Into<Bytes>) -> Option<Answer> {
         let request = self.typed(method, path, &[], body.into());
-        let stream = within("a connection, or none", TcpStream::connect(self.server)).await.ok()?;
+        let stream = within("a connection, or none", self.connect()).await.ok()?;
         let mut answer =
             Stream::from(within("an answer, or its end", self.exchange(stream, request)).await.ok()?);
         while let Some(more) = answer.bytes().await.ok()? {
@@ -132,7 +144,7 @@ impl Client {
     ) -> Result<Stream, hyper::Error> {
         let headers = [&[("content-type", "application/json")], headers].concat();
         let request = self.request(Method::POST, path, &headers, body);
-        let stream = TcpStream::connect(self.server).await.expect("connect");
+        let stream = within("a connection", self.connect()).await.expect("connect");
         within("an answer, or its end", self.exchange(stream, request)).await.map(Stream::from)
     }
 
@@ -140,6 +152,7 @@ impl Client {
         let mut request = Request::builder().method(method);
         request = match self.version {
             Version::H1 => request.uri(path).header("host", self.server.to_string()),
+            Version::H2 if self.trust.is_some() => request.uri(format!("https://{}{path}", self.server)),
             Version::H2 => request.uri(format!("http://{}{path}", self.server)),
         };
         for (name, value) in headers {
@@ -150,13 +163,12 @@ impl Client {
 
     async fn exchange<B>(
         self,
-        stream: TcpStream,
+        stream: Box<dyn Pipe>,
         request: Request<B>,
     ) -> Result<Response<Incoming>, hyper::Error>
     where
         B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
     {
-        stream.set_nodelay(true).expect("no delay");
         let io = TokioIo::new(stream);
         match self.version {
             Version::H1 => {

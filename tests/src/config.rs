@@ -6,6 +6,7 @@ use std::path::Path;
 
 use toml::{Table, Value};
 
+use crate::front::{Front, Trust};
 use crate::gateway;
 use crate::stub::Stub;
 
@@ -14,6 +15,8 @@ use crate::stub::Stub;
 pub struct Config {
     top: Table,
     deployments: Vec<Deployment>,
+    /// Whom clients trust, where they speak TLS.
+    pub(crate) trust: Option<&'static Trust>,
 }
 
 impl Config {
@@ -32,6 +35,12 @@ impl Config {
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Self {
         put(&mut self.top, path, value.into());
         self
+    }
+
+    /// Clients speak TLS, and are shown this.
+    pub fn secured(self, front: &Front) -> Self {
+        let secured = self.set("tls.cert", front.path("cert.pem")).set("tls.key", front.path("key.pem"));
+        Self { trust: Some(front.trust), ..secured }
     }
 
     /// Replicas of static fleets; a test usually waits for all of them.

@@ -18,6 +18,7 @@ use tokio::process::{Child, Command};
 use crate::client::{Client, Stream};
 use crate::config::Config;
 use crate::deadline::{eventually, within};
+use crate::front::Trust;
 use crate::leftovers::{self, MARK};
 use crate::metrics::Metrics;
 
@@ -61,6 +62,8 @@ pub struct Gateway {
     /// Where `/metrics` and `/status` are.
     pub admin: SocketAddr,
     dir: TempDir,
+    /// Whom its clients trust, where they speak TLS.
+    trust: Option<&'static Trust>,
     /// Added to its environment.
     env: Vec<(String, String)>,
     out: Lines,
@@ -90,7 +93,8 @@ impl Gateway {
         std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
         let (out, err) = (Lines::default(), Lines::default());
         let child = spawn(dir.path(), &env, &out, &err).await;
-        let mut gateway = Self { child, address: listen, admin, dir, env, out, err };
+        let trust = config.trust;
+        let mut gateway = Self { child, address: listen, admin, dir, trust, env, out, err };
         gateway.serves().await;
         gateway
     }
@@ -104,6 +108,7 @@ impl Gateway {
 
     /// Waits for `/readyz` to answer 200.
     async fn serves(&mut self) {
+        let client = self.client();
         let Self { child, address, err, .. } = self;
         eventually("the gateway serves", async || {
             if let Some(status) = child.try_wait().expect("wait") {
@@ -111,7 +116,7 @@ impl Gateway {
             }
             match tokio::net::TcpStream::connect(*address).await {
                 Err(error) => Err(error.to_string()),
-                Ok(_) => match Client::h1(*address).get("/readyz").await.status {
+                Ok(_) => match client.get("/readyz").await.status {
                     200 => Ok(()),
                     other => Err(format!("/readyz answers {other}")),
                 },
@@ -122,12 +127,12 @@ impl Gateway {
 
     /// A client that speaks HTTP/1.1 to it.
     pub fn client(&self) -> Client {
-        Client::h1(self.address)
+        Client::h1(self.address).inside(self.trust)
     }
 
     /// A client that speaks HTTP/2 to it.
     pub fn h2(&self) -> Client {
-        Client::h2(self.address)
+        Client::h2(self.address).inside(self.trust)
     }
 
     /// Posts a chat and returns with the head of the answer.
@@ -257,7 +262,8 @@ impl Gateway {
 
     /// The base URL for OpenAI's SDKs.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        let scheme = if self.trust.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}/v1", self.address)
     }
 
     /// Waits until it has ended.

@@ -1,23 +1,30 @@
 //! Asks a gateway from many connections at a time, and counts.
 //!
-//!     load ADDRESS PATH --body FILE --connections N --seconds S [--hold] [--conversations M]
+//!     load ADDRESS PATH --body FILE --connections N --seconds S [--hold] [--conversations M] [--issuer FILE]
 //!
 //! Each connection sends its next request when the answer is whole, or, with `--hold`, keeps its stream open to the end.
 //! Requests belong to M conversations in turns, or each connection is one. A second after the start, when each
 //! conversation was there once and, with `--hold`, all have the first bytes of their answer, it prints `begin`;
 //! `--seconds` later one line of JSON: answers, events, failures, and the middle and 99th of a hundred latencies in
-//! microseconds. Whatever is no answer with status 200 and, of a stream, `[DONE]`, is a failure.
+//! microseconds. With `--issuer` it speaks TLS to who shows a certificate of that issuer's for 127.0.0.1, a handshake for each
+//! connection. Whatever is no answer with status 200 and, of a stream, `[DONE]`, is a failure.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tidegate_benches::wire::Wire;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
+use tokio_rustls::TlsConnector;
 
 /// How long the load runs before it is counted.
 const WARM: Duration = Duration::from_secs(1);
@@ -50,6 +57,7 @@ struct Plan {
     connections: usize,
     seconds: u64,
     hold: bool,
+    tls: Option<TlsConnector>,
     /// How many, in turns; 0: each connection is one.
     conversations: usize,
 }
@@ -72,10 +80,40 @@ impl Plan {
     }
 }
 
-/// One request after the other; an error ends the connection.
-async fn ask(plan: &Plan, connection: usize, counts: &Counts) -> io::Result<()> {
+/// Whoever speaks TLS to this issuer's certificates.
+fn connector(issuer: &str) -> io::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(issuer).map_err(io::Error::other)? {
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// One request after the other over a new connection; an error ends it.
+async fn connect(plan: &Plan, connection: usize, counts: &Counts) -> io::Result<()> {
+    let stream = TcpStream::connect(plan.address).await?;
+    match &plan.tls {
+        None => ask(plan, connection, counts, Wire::new(stream)?).await,
+        Some(tls) => {
+            stream.set_nodelay(true)?;
+            let name = ServerName::IpAddress(plan.address.ip().into());
+            ask(plan, connection, counts, Wire::over(tls.connect(name, stream).await?)).await
+        }
+    }
+}
+
+async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
+    plan: &Plan,
+    connection: usize,
+    counts: &Counts,
+    mut wire: Wire<S>,
+) -> io::Result<()> {
     let mut request = Vec::new();
-    let mut wire = Wire::new(TcpStream::connect(plan.address).await?)?;
     let mut first = true;
     loop {
         plan.request(connection, counts, &mut request);
@@ -107,7 +145,7 @@ async fn ask(plan: &Plan, connection: usize, counts: &Counts) -> io::Result<()> 
 /// Asks again after a failure, in a while.
 async fn client(plan: Rc<Plan>, connection: usize, counts: Rc<Counts>) {
     loop {
-        if ask(&plan, connection, &counts).await.is_err() {
+        if connect(&plan, connection, &counts).await.is_err() {
             counts.add(&counts.failures, 1);
             sleep(Duration::from_millis(100)).await;
         }
@@ -160,7 +198,7 @@ fn main() -> io::Result<()> {
     let address = word().and_then(|word| word.parse().ok()).ok_or_else(|| wrong("ADDRESS"))?;
     let path = word().ok_or_else(|| wrong("PATH"))?;
     let (body, connections, seconds, hold, conversations) = (Vec::new(), 1, 1, false, 0);
-    let mut plan = Plan { address, path, body, connections, seconds, hold, conversations };
+    let mut plan = Plan { address, path, body, connections, seconds, hold, conversations, tls: None };
     while let Some(option) = word() {
         let mut value = || word().ok_or_else(|| wrong(&option));
         match option.as_str() {
@@ -169,6 +207,7 @@ fn main() -> io::Result<()> {
             "--seconds" => plan.seconds = value()?.parse().map_err(|_| wrong(&option))?,
             "--conversations" => plan.conversations = value()?.parse().map_err(|_| wrong(&option))?,
             "--hold" => plan.hold = true,
+            "--issuer" => plan.tls = Some(connector(&value()?)?),
             _ => return Err(wrong(&option)),
         }
     }

@@ -15,6 +15,7 @@ mod tune;
 pub mod tuned;
 pub mod why;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -30,11 +31,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
 use tidegate_scaler::house::House;
-use tidegate_scaler::store::Store;
+use tidegate_scaler::store::{Past, Store};
 use tidegate_shared::demand::Observation;
-use tidegate_shared::id::replica_name;
+use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::time::Instant;
 
+use crate::clock;
 use crate::openai::ApiError;
 use crate::pool::{Pool, ReplicaDetail};
 use crate::provide::Records;
@@ -45,7 +48,7 @@ use ask::{Ask, ask};
 use page::Page;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
-    RecordsStatus, ReplicaStatus, Status, UnfitStatus,
+    RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use tune::Feed;
 
@@ -81,6 +84,8 @@ pub struct Admin {
     /// What survives restarts; `None` where nothing does.
     store: Option<Store>,
     house: House,
+    /// The last decisions of earlier runs, newest first.
+    past: BTreeMap<DeploymentName, Vec<Past>>,
     render: Render,
     page: Page,
 }
@@ -93,15 +98,16 @@ impl Admin {
         records: &Records,
         render: Render,
     ) -> Arc<Self> {
-        let (store, house) = (records.store.clone(), records.house.clone());
-        Arc::new(Self { gateway, watched, store, house, render, page: Page::new() })
+        let (store, house, past) = (records.store.clone(), records.house.clone(), records.past.clone());
+        Arc::new(Self { gateway, watched, store, house, past, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            uptime_s: self.gateway.clock.now().since(Instant::ZERO).as_secs_f64(),
             records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
+            tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
     }
@@ -111,6 +117,10 @@ impl Admin {
         let view = watched.control.view();
         let replicas = replicas(watched, &seen, &known, &view);
         let told = |decision| DecisionStatus::new(decision, seen.at);
+        let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
+            let age = past.age + seen.at.since(Instant::ZERO);
+            DecisionStatus::new(&past.decision, past.decision.at + age)
+        });
         let sizing = watched.resizer.sizing();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
@@ -125,7 +135,7 @@ impl Admin {
             conversations,
             replicas,
             decision: view.newest.as_ref().map(told),
-            decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
+            decisions: view.history.iter().rev().map(told).chain(before).take(MOST_DECISIONS).collect(),
             money: (watched.provider != "static").then_some(MoneyStatus {
                 spent: view.spending.spent,
                 rate: view.spending.rate,
@@ -133,6 +143,7 @@ impl Admin {
                 credit: view.spending.credit,
             }),
             sizing: manage::sizing(watched, None, seen.at).sizing,
+            tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
             trouble: view
                 .provider_error
@@ -161,6 +172,9 @@ impl Admin {
                 retries_refused: judged.retries_refused,
                 starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
             });
+        }
+        if let Some(until) = self.gateway.tls.as_ref().and_then(|shown| shown.until()) {
+            meter::tls_expires(until);
         }
         meter::buffered(self.gateway.budget.used());
         self.render.render()

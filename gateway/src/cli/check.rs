@@ -3,7 +3,8 @@
 //!
 //! Each fault is one line that editors and grep understand: `file:line: path = value: rule`. On a terminal the line
 //! of the file follows, with the place marked. Starts nothing and opens no port. A program that is missing on this
-//! machine is a warning only: the file is good, and may be meant for another machine.
+//! machine is a warning only: the file is good, and may be meant for another machine. So is a certificate that has
+//! expired.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::path::Path;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::problem::Problem;
 
+use crate::clock;
 use crate::config::{Config, ConfigError, Deployment, Source};
 
 use super::style::{Style, Tint, clean};
@@ -26,7 +28,8 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
     match Config::load(path) {
         Ok(config) => {
             writeln!(out, "{}", summary(path, &config))?;
-            for warning in programs::missing(&config) {
+            let doubt = config.tls.as_ref().and_then(|tls| tls.doubt(clock::wall()));
+            for warning in programs::missing(&config).into_iter().chain(doubt) {
                 writeln!(
                     out,
                     "{}: {}: {warning}",
@@ -140,7 +143,8 @@ fn mark<'a>(source: &'a str, problem: &Problem) -> Option<(&'a str, &'a str)> {
 fn summary(path: &Path, config: &Config) -> String {
     let each: Vec<String> = config.deployments.iter().map(deployment).collect();
     let (file, listen) = (clean(&path.display().to_string()), config.listen);
-    format!("{file} is fine: would serve {} on {listen}", each.join(", "))
+    let scheme = if config.tls.is_some() { "https://" } else { "" };
+    format!("{file} is fine: would serve {} on {scheme}{listen}", each.join(", "))
 }
 
 fn deployment(deployment: &Deployment) -> String {
@@ -181,7 +185,7 @@ mod tests {
     fn a_pipe_gets_one_line_for_each_fault() {
         let expected = "\
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
-t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
+t.toml:2: colour: is not a setting; there are listen, admin, tls, state_dir, limits, log, budget, deployment
 t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
 t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 ";
@@ -194,7 +198,7 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
   1 | listen = 8080
     |          ^^^^
-t.toml:2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
+t.toml:2: colour: is not a setting; there are listen, admin, tls, state_dir, limits, log, budget, deployment
   2 | colour = \"\\u0041\"
     | ^^^^^^
 t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)

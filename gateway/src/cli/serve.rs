@@ -11,8 +11,9 @@ use crate::{app, telemetry};
 pub(super) fn run(path: &Path) -> Result<(), CliError> {
     let config = check::load(path)?;
     telemetry::log::start(config.log.level.as_str());
-    app::run(config, |addresses| {
-        tracing::info!("serving on http://{}; status on http://{}/", addresses.listen, addresses.admin);
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    app::run(config, move |addresses| {
+        tracing::info!("serving on {scheme}://{}; status on http://{}/", addresses.listen, addresses.admin);
     })?;
     Ok(())
 }

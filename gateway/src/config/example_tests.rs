@@ -59,6 +59,7 @@ fn the_example_holds_every_setting() {
     let folder = folder();
     let tables = [
         "",
+        "[tls]",
         "[limits]",
         "[log]",
         "[budget]",

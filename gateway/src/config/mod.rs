@@ -8,6 +8,7 @@ mod deployment;
 mod docker;
 mod error;
 mod exec;
+mod front;
 mod nearest;
 mod reader;
 mod resize;
@@ -37,6 +38,7 @@ use tidegate_shared::replica::Capacity;
 use tidegate_shared::time::Duration;
 use toml::de::DeTable;
 
+use crate::server::certificate::Front;
 use crate::upstream::tls::Tls;
 
 pub use error::ConfigError;
@@ -56,6 +58,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where `/status` and `/metrics` are served: a loopback address, never the port of `listen`.
     pub admin: SocketAddr,
+    /// What clients are shown; `None` where `listen` speaks in the clear (H6).
+    pub tls: Option<Front>,
     /// Folder for what must survive a restart: records of replicas, their logs.
     pub state_dir: PathBuf,
     /// Limits of the server as a whole (H4, H6, Q1).

@@ -61,6 +61,8 @@ impl Config {
         let faults = reader::Faults::while_running(&text);
         let root = DeTable::parse(&text).map_err(|error| fault(format!("not TOML: {}", error.message())))?;
         let mut root = root.into_inner();
+        // What clients are shown is no deployment's, and its files may be in the middle of a change.
+        root.remove(server::TLS);
         let aside = root.remove(ASIDE).map(|found| found.into_inner());
         let Some(DeValue::Table(aside)) = aside else { return Err(fault("cannot be read".to_owned())) };
         if let Some(table) = table_of(&mut root, name) {

@@ -1,6 +1,6 @@
 //! Reads the settings of the server as a whole, then each deployment; checks what must hold between deployments.
 //!
-//! Never reads a file and never opens a port: a port that is taken shows when it is bound.
+//! Reads no file but certificates and keys, and never opens a port: a port that is taken shows when it is bound.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use tidegate_shared::time::Duration;
 
 use super::reader::{Faults, Found, Place, Table};
 use super::resize::Written;
-use super::{Config, Deployment, deployment, value};
+use super::{Config, Deployment, deployment, front, value};
 
 /// Limits of the server as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,8 @@ pub struct ServerLimits {
     /// How long a replica may be silent in the middle of an answer, 1 ms to 24 h.
     pub between_bytes: Duration,
     /// How long a client may take to begin its next request, so that an idle connection is closed; and, from its first
-    /// byte on, to send the whole head of it; beyond that: 408 (H6).
+    /// byte on, to send the whole head of it; beyond that: 408, or over HTTP/2, where such a head belongs to no request
+    /// yet, the end of the connection (H6).
     pub header_read: Duration,
     /// How long running requests may go on after SIGTERM, up to 24 h; zero cuts them at once.
     pub shutdown: Duration,
@@ -103,6 +104,8 @@ const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const TEBI: u64 = 1 << 40;
+/// The table of what clients are shown.
+pub(super) const TLS: &str = "tls";
 /// The ports unless set.
 const LISTEN: u16 = 8080;
 /// The admin port unless set.
@@ -121,6 +124,7 @@ const LEVELS: [(&str, Level); 5] = [
 /// The whole configuration; `None` only where a fault has been recorded.
 pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     let (listen, admin) = addresses(&mut root);
+    let tls = root.table(TLS).and_then(|table| front::read(table, base));
     let state_dir = state_dir(&mut root, base);
     let limits = server_limits(root.section("limits"));
     let log = log(root.section("log"), base);
@@ -144,7 +148,17 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     root.finish();
     let good = all_good && !deployments.is_empty();
     let written = Written::default();
-    good.then_some(Config { listen, admin, state_dir: state_dir?, limits, log, budget, deployments, written })
+    good.then_some(Config {
+        listen,
+        admin,
+        tls,
+        state_dir: state_dir?,
+        limits,
+        log,
+        budget,
+        deployments,
+        written,
+    })
 }
 
 /// The names that clients may send, over all deployments.

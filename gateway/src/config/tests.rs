@@ -56,7 +56,7 @@ url = "http://10.0.0.2:9101"
 "#;
     let expected = r#"10 faults in /etc/tidegate/tidegate.toml
   line 1: listen = "127.0.0.1:8081": must have another port than admin, which is 127.0.0.1:8081
-  line 2: colour: is not a setting; there are listen, admin, state_dir, limits, log, budget, deployment
+  line 2: colour: is not a setting; there are listen, admin, tls, state_dir, limits, log, budget, deployment
   line 4: limits.body = "64 megabytes": must be a size from 1 to 1TiB: a whole number of bytes, or in quotes with KiB, MiB, GiB, TiB, MB, GB or TB, such as "64MiB"
   line 5: limits.conect: is not a setting; did you mean connect?
   line 8: deployment[0].name = "chat model": must be 1 to 128 characters in quotes, each a letter, a digit or one of . _ : / -

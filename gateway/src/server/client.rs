@@ -1,4 +1,5 @@
-//! The socket of a client: notices that the client has left also while nobody reads from it (H7).
+//! The socket of a client, in the clear or inside TLS: notices that the client has left also while nobody reads from it
+//! (H7).
 //!
 //! While a request is served, bytes of a next one may have come, be it the stray line end that some clients send after a
 //! body. They are not read, and so the end of the stream behind them cannot be seen. The kernel can. Never reads or
@@ -16,37 +17,88 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::http2::Socket;
+use super::secure::Secured;
+
 /// How often a connection that nobody reads from is asked whether its client is still there; half of what H7 allows.
 const LOOK: Duration = Duration::from_millis(500);
 /// Bytes that one connection over HTTP/2 reads before others have their turn, those who take its bodies among them:
 /// what they have not taken yet is counted nowhere (C-072).
 const TURN: usize = 64 << 10;
 
+/// Virtual calls, a box or another type of everything around it in the clear would cost more than to ask each time.
+#[derive(Debug)]
+enum Kind {
+    Clear(TcpStream),
+    Tls(Box<Secured>),
+}
+
+impl Kind {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Clear(inner) => inner,
+            Self::Tls(inner) => inner.socket(),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ClientStream {
-    inner: TcpStream,
+    inner: Kind,
     /// When to look next; kept from one request to the next.
     look: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
+    /// In the clear.
     pub(super) fn new(inner: TcpStream) -> Self {
-        Self { inner, look: None }
+        Self { inner: Kind::Clear(inner), look: None }
+    }
+
+    /// Inside TLS.
+    pub(super) fn secured(inner: Box<Secured>) -> Self {
+        Self { inner: Kind::Tls(inner), look: None }
+    }
+
+    /// Whether HTTP/2 was agreed on; `None` where only what comes can tell.
+    pub(super) fn is_http2(&self) -> Option<bool> {
+        match &self.inner {
+            Kind::Clear(_) => None,
+            Kind::Tls(inner) => inner.is_http2(),
+        }
     }
 
     /// Dropped from here on, it is reset: what the kernel holds for a client that does not take it is thrown away.
-    pub(super) fn forsake(&self) {
+    pub(super) fn forsake(&mut self) {
         // An error says that it is gone already.
-        let _ = self.inner.set_zero_linger();
+        let _ = self.inner.socket().set_zero_linger();
+        self.tear();
+    }
+
+    /// An answer is cut: inside TLS, the end of the connection must not look like its end.
+    pub(super) fn tear(&mut self) {
+        if let Kind::Tls(inner) = &mut self.inner {
+            inner.tear();
+        }
+    }
+
+    /// Ends in order a connection on which nothing is on its way: inside TLS that takes a word. Waits for nothing.
+    pub(super) fn goodbye(&mut self) {
+        if let Kind::Tls(inner) = &mut self.inner {
+            let mut nobody = Context::from_waker(std::task::Waker::noop());
+            // Who does not take it now has left, or will see the end of the connection.
+            let _ = inner.poll_shutdown(&mut nobody);
+        }
     }
 
     /// Resolves when the client has left, seen within half a second though nobody reads.
     pub(super) fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+        let Self { inner, look } = self;
+        let look = look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
         loop {
             ready!(look.as_mut().poll(cx));
-            let state = self.inner.ready(Interest::READABLE).now_or_never();
+            let state = inner.socket().ready(Interest::READABLE).now_or_never();
             if matches!(state, Some(Ok(state)) if state.is_read_closed()) {
                 return Poll::Ready(());
             }
@@ -57,13 +109,19 @@ impl ClientStream {
 
 impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_read(cx, buf)
+        match &mut self.get_mut().inner {
+            Kind::Clear(inner) => Pin::new(inner).poll_read(cx, buf),
+            Kind::Tls(inner) => inner.poll_read(cx, buf),
+        }
     }
 }
 
 impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
+        match &mut self.get_mut().inner {
+            Kind::Clear(inner) => Pin::new(inner).poll_write(cx, buf),
+            Kind::Tls(inner) => inner.poll_write(cx, &[io::IoSlice::new(buf)]),
+        }
     }
 
     fn poll_write_vectored(
@@ -71,19 +129,28 @@ impl AsyncWrite for ClientStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, bufs)
+        match &mut self.get_mut().inner {
+            Kind::Clear(inner) => Pin::new(inner).poll_write_vectored(cx, bufs),
+            Kind::Tls(inner) => inner.poll_write(cx, bufs),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        match &mut self.get_mut().inner {
+            Kind::Clear(inner) => Pin::new(inner).poll_flush(cx),
+            Kind::Tls(inner) => inner.poll_send(cx),
+        }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        match &mut self.get_mut().inner {
+            Kind::Clear(inner) => Pin::new(inner).poll_shutdown(cx),
+            Kind::Tls(inner) => inner.poll_shutdown(cx),
+        }
     }
 }
 
@@ -99,6 +166,12 @@ pub(super) struct Reread {
 impl Reread {
     pub(super) fn new(ahead: BytesMut, inner: ClientStream) -> Self {
         Self { ahead, inner, read: 0 }
+    }
+}
+
+impl Socket for Reread {
+    fn forsake(&mut self) {
+        self.inner.forsake();
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
                 Box::pin(refuse(core, &link, client, &slow_head(core))).await;
                 break;
             }
-            Next::End => return,
+            Next::End => return link.borrow_mut().stream.goodbye(),
         };
         let Head { message: mut request, keeps, .. } = head;
         let about = About { version: request.version, is_head: request.method == Method::HEAD, keeps };
@@ -76,8 +76,19 @@ pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
 
 /// A client that has begun a request, or a protocol, and did not come to the end of that in time.
 pub(super) async fn too_slow(core: &Rc<Core>, link: Link, client: IpAddr) {
+    end_with(core, link, client, &slow_head(core)).await;
+}
+
+/// A client that speaks HTTP in the clear where TLS is spoken.
+pub(super) async fn in_the_clear(core: &Rc<Core>, link: Link, client: IpAddr) {
+    let error = ApiError::bad_request("TLS is spoken here: the URL must begin with https://");
+    end_with(core, link, client, &error).await;
+}
+
+/// Answers the first request of a connection, which is none, and ends the connection.
+async fn end_with(core: &Rc<Core>, link: Link, client: IpAddr, error: &ApiError) {
     let link = Rc::new(RefCell::new(link));
-    refuse(core, &link, client, &slow_head(core)).await;
+    refuse(core, &link, client, error).await;
     if let Some(link) = Rc::into_inner(link) {
         linger(link.into_inner()).await;
     }
@@ -192,7 +203,11 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
         }
         link.poll_left(cx).map(|()| Sent::Cut)
     });
-    sent.await == Sent::Whole && goes_on
+    let sent = sent.await;
+    if sent == Sent::Cut {
+        link.borrow_mut().stream.tear();
+    }
+    sent == Sent::Whole && goes_on
 }
 
 /// Answers what is no request; the connection does not go on.
@@ -203,7 +218,13 @@ async fn refuse(core: &Core, link: &Shared, client: IpAddr, error: &ApiError) {
 
 /// Ends the connection. A client that still sends gets to see its answer: what comes is thrown away, within bounds.
 async fn linger(mut link: Link) {
-    if link.is_given_up() || (link.is_read() && link.is_idle()) || link.stream.shutdown().await.is_err() {
+    if link.is_given_up() {
+        return;
+    }
+    if link.is_read() && link.is_idle() {
+        return link.stream.goodbye();
+    }
+    if link.stream.shutdown().await.is_err() {
         return;
     }
     let mut thrown = BytesMut::new();

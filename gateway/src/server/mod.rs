@@ -1,17 +1,21 @@
-//! Accepts connections and serves HTTP/1.1 and clear HTTP/2 on them: one thread, one runtime, one listener and one
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, in the clear or inside TLS: one thread, one runtime, one listener and one
 //! set of upstream connections per core, so that a request never changes cores.
 
+pub mod certificate;
 mod client;
 mod handle;
+mod handshake;
 mod http1;
+mod http2;
 pub mod link;
 mod listen;
 mod reply;
+mod secure;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,16 +23,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tower::ServiceBuilder;
 
+use certificate::Shown;
 use link::Link;
 pub use listen::{Listeners, bind, raise_descriptor_limit};
 
@@ -44,15 +45,6 @@ use crate::telemetry::record::Sink;
 use crate::telemetry::request_id::RequestIds;
 use crate::upstream::Upstream;
 
-/// What a client of HTTP/2 sends first.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Requests at a time on one HTTP/2 connection.
-const STREAMS: u32 = 1024;
-/// Largest head over HTTP/2, in bytes as HTTP/2 counts them. Those over the limit of all heads and under this one are
-/// answered with the reason.
-const HEADERS: u32 = 128 << 10;
-/// Bytes that a client may send ahead on one HTTP/2 stream and on one connection.
-const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// How long a full table of file descriptors is waited out before the next accept.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
@@ -80,6 +72,8 @@ pub struct Gateway {
     pub created: u64,
     /// Room for clients: each connection takes one.
     pub clients: Arc<Semaphore>,
+    /// What clients are shown, where TLS is spoken to them.
+    pub tls: Option<Arc<Shown>>,
     /// How far the gateway is on its way to its end.
     pub stage: watch::Receiver<Stage>,
     /// How long a client may take nothing of an answer: [`crate::layer::relay::STALL`], except in tests.
@@ -231,25 +225,33 @@ async fn next(
     Ok((stream, client, room))
 }
 
-/// One connection, from its first byte to its end. Holds its `_room` until then.
+/// One connection, from its first byte to its end. Holds its `_room` until then, and the end of its core.
 async fn connection(
     core: Rc<Core>,
     stream: TcpStream,
     client: SocketAddr,
     _room: OwnedSemaphorePermit,
-    watcher: Watcher,
+    _watcher: Watcher,
 ) {
     if listen::tune(&stream).is_err() {
         return;
     }
-    let stream = client::ClientStream::new(stream);
+    let stream = match &core.gateway.tls {
+        None => client::ClientStream::new(stream),
+        Some(shown) => {
+            // Once for each connection, and large.
+            let shaken = Box::pin(handshake::shake(&core, shown.config(), stream, client.ip())).await;
+            let Some(stream) = shaken else { return };
+            stream
+        }
+    };
     match opening(&core.closing, stream, core.gateway.limits.header_read).await {
         Opening::Http1(link) => {
             let mut served = pin!(http1::serve(&core, Rc::new(RefCell::new(link)), client.ip()));
             poll_fn(|cx| clock::turn(|| served.as_mut().poll(cx))).await;
         }
         // Rare and large: kept out of what each connection takes.
-        Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
+        Opening::Http2(stream) => Box::pin(http2::serve(core, stream, client.ip())).await,
         Opening::Slow(link) => http1::too_slow(&core, link, client.ip()).await,
         Opening::Silent => {}
     }
@@ -265,18 +267,22 @@ enum Opening {
     Silent,
 }
 
-/// Reads until it is known which protocol a client speaks, at most for `limit`.
+/// Reads until it is known which protocol a client speaks, at most for `limit`. What was agreed on inside TLS holds.
 async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Duration) -> Opening {
     let mut ahead = BytesMut::new();
+    let agreed = stream.is_http2();
+    if agreed == Some(false) {
+        return Opening::Http1(Link::new(stream, ahead));
+    }
     let mut told = pin!(closing.told.notified());
     let known = async {
         loop {
-            match PREFACE.get(..ahead.len()) {
+            match http2::PREFACE.get(..ahead.len()) {
                 Some(start) if *start == *ahead => {}
                 // Longer than the preface, or another beginning.
-                _ => return Some(ahead.starts_with(PREFACE)),
+                _ => return Some(ahead.starts_with(http2::PREFACE)),
             }
-            if ahead.len() == PREFACE.len() {
+            if ahead.len() == http2::PREFACE.len() {
                 return Some(true);
             }
             let read = poll_fn(|cx| {
@@ -290,51 +296,17 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
             }
         }
     };
-    match tokio::time::timeout(limit, known).await {
-        Ok(Some(true)) => Opening::Http2(client::Reread::new(ahead, stream)),
-        Ok(Some(false)) => Opening::Http1(Link::new(stream, ahead)),
-        Ok(None) => Opening::Silent,
-        Err(_) if ahead.is_empty() => {
-            meter::gave_up(GaveUp::Idle);
-            Opening::Silent
-        }
-        Err(_) => Opening::Slow(Link::new(stream, ahead)),
+    let known = tokio::time::timeout(limit, known).await;
+    match known {
+        Ok(Some(true)) => return Opening::Http2(client::Reread::new(ahead, stream)),
+        Ok(Some(false)) if agreed.is_none() => return Opening::Http1(Link::new(stream, ahead)),
+        Ok(_) => {}
+        Err(_) if ahead.is_empty() => meter::gave_up(GaveUp::Idle),
+        Err(_) if agreed.is_none() => return Opening::Slow(Link::new(stream, ahead)),
+        Err(_) => meter::gave_up(GaveUp::Head),
     }
-}
-
-async fn serve_http2(core: Rc<Core>, stream: client::Reread, client: IpAddr, watcher: Watcher) {
-    let mut builder = http2::Builder::new(LocalExecutor);
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADERS)
-        .initial_stream_window_size(WINDOWS.0)
-        .initial_connection_window_size(WINDOWS.1)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(30));
-    let connection = builder.serve_connection(TokioIo::new(stream), service(core, client));
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "connection");
-    }
-}
-
-/// The layers around [`handle::Handle`], outermost first.
-fn service(core: Rc<Core>, client: IpAddr) -> TowerToHyperService<handle::CatchPanic<handle::Handle>> {
-    let handle = handle::Handle::new(core, client);
-    TowerToHyperService::new(ServiceBuilder::new().layer_fn(handle::CatchPanic::new).service(handle))
-}
-
-/// Runs the tasks of a connection on its own core.
-#[derive(Clone, Copy, Debug)]
-struct LocalExecutor;
-
-impl<F> hyper::rt::Executor<F> for LocalExecutor
-where
-    F: Future<Output: 'static> + 'static,
-{
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
-    }
+    stream.goodbye();
+    Opening::Silent
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave as soon as they are there
-//! (C-011), together where they are there at the same moment.
+//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave in the next turn of the task
+//! after they are there (C-011), together where they are there by then.
 //!
 //! Holds what the client has not taken yet, within bounds, asks for no more of the answer beyond them, and says until
 //! when the client may take what waits (H6). Makes no answer by itself.
@@ -182,6 +182,8 @@ struct Waiting {
     sent: usize,
     large: Bytes,
     tail: &'static [u8],
+    /// What was given to the stream is still there: inside TLS that happens.
+    in_stream: bool,
     /// Bytes that the client has taken so far.
     taken: u64,
 }
@@ -195,7 +197,7 @@ impl Waiting {
     }
 
     fn is_empty(&self) -> bool {
-        self.sent >= self.small.len() && self.large.is_empty() && self.tail.is_empty()
+        self.sent >= self.small.len() && self.large.is_empty() && self.tail.is_empty() && !self.in_stream
     }
 
     fn has_room(&self) -> bool {
@@ -248,7 +250,9 @@ impl Waiting {
         // One that waits for its replica holds no memory, not even by an empty piece of it.
         (self.sent, self.large) = (0, Bytes::new());
         spare::give(std::mem::take(&mut self.small));
-        Pin::new(stream).poll_flush(cx)
+        let flushed = Pin::new(stream).poll_flush(cx);
+        self.in_stream = flushed.is_pending();
+        flushed
     }
 
     fn advance(&mut self, written: usize) {

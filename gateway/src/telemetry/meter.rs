@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dashmap::DashMap;
 pub use metrics::Counter;
@@ -78,7 +78,7 @@ pub fn panicked() {
     metrics::counter!(name::PANICS).increment(1);
 }
 
-/// What a client was too slow with.
+/// What a client was too slow with, or did too much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveUp {
     /// Nothing of a request came.
@@ -87,16 +87,57 @@ pub enum GaveUp {
     Head,
     /// The answer was not taken.
     Answer,
+    /// It did not say that it is there.
+    Ping,
+    /// It was quick with what brings nothing.
+    Flood,
 }
 
-/// Counts clients that were too slow (H6).
+/// Counts clients that were given up (H6).
 pub fn gave_up(on: GaveUp) {
     let reason = match on {
         GaveUp::Idle => "idle",
         GaveUp::Head => "head",
         GaveUp::Answer => "answer",
+        GaveUp::Ping => "ping",
+        GaveUp::Flood => "flood",
     };
     metrics::counter!(name::GAVE_UP, &[("reason", reason)]).increment(1);
+}
+
+/// Why a client's TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsFailure {
+    /// What came was no TLS.
+    Clear,
+    /// It did not come to its end in time.
+    Slow,
+    /// The client left in the middle of it.
+    Left,
+    /// The client showed no certificate of an issuer that it must have one of.
+    Certificate,
+    /// The client refused, mostly what it was shown.
+    Refused,
+    /// Client and gateway have nothing in common, or what came is broken.
+    Protocol,
+}
+
+/// Counts TLS handshakes that failed (H6).
+pub fn tls_failed(on: TlsFailure) {
+    let reason = match on {
+        TlsFailure::Clear => "clear",
+        TlsFailure::Slow => "slow",
+        TlsFailure::Left => "left",
+        TlsFailure::Certificate => "certificate",
+        TlsFailure::Refused => "refused",
+        TlsFailure::Protocol => "protocol",
+    };
+    metrics::counter!(name::TLS_FAILURES, &[("reason", reason)]).increment(1);
+}
+
+/// Sets the moment at which the certificate that clients are shown expires.
+pub fn tls_expires(at: SystemTime) {
+    gauge!(name::TLS_EXPIRES).set(as_f64(at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())));
 }
 
 /// Sets the gauge of buffered bodies.

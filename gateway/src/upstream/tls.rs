@@ -4,19 +4,17 @@
 //! Always verifies the replica: there is no setting to skip that.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
+use crate::pem;
+
 /// HTTP/2 in the negotiation of the protocol.
 pub(super) const H2: &[u8] = b"h2";
-/// Largest file that is read, in bytes.
-const LARGEST: u64 = 4 << 20;
 
 /// What the operator says about TLS to the replicas of one deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +55,9 @@ impl Tls {
     /// # Errors
     /// Each file that cannot be read, or does not hold what it should.
     pub fn load(files: TlsFiles) -> Result<Self, Vec<TlsFault>> {
-        let roots = files.ca.as_deref().map_or_else(|| Ok(system_roots()), roots);
+        let named = |path: &Path| pem::read(path).and_then(|bytes| pem::roots(&bytes));
+        let roots = files.ca.as_deref().map_or_else(|| Ok(system_roots()), named);
+        let roots = roots.map_err(|rule| (TlsFile::Ca, rule));
         let client = files.client.as_ref().map(|(cert, key)| client(cert, key)).transpose();
         let (roots, client) = match (roots, client) {
             (Ok(roots), Ok(client)) => (roots, client),
@@ -127,50 +127,17 @@ fn system_roots() -> RootCertStore {
     roots
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, TlsFault> {
-    let fault = |rule| (TlsFile::Ca, rule);
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path).map_err(fault)? {
-        roots
-            .add(certificate)
-            .map_err(|error| fault(format!("must hold certificates that can be trusted: {error}")))?;
-    }
-    Ok(roots)
-}
-
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn client(cert: &Path, key: &Path) -> Result<Identity, Vec<TlsFault>> {
-    let chain = certificates(cert).map_err(|rule| (TlsFile::Cert, rule));
-    let key = private_key(key).map_err(|rule| (TlsFile::Key, rule));
+    let read = |path, file| pem::read(path).map_err(|rule| (file, rule));
+    let chain = read(cert, TlsFile::Cert)
+        .and_then(|bytes| pem::certificates(&bytes).map_err(|rule| (TlsFile::Cert, rule)));
+    let key = read(key, TlsFile::Key)
+        .and_then(|bytes| pem::private_key(&bytes).map_err(|rule| (TlsFile::Key, rule)));
     match (chain, key) {
         (Ok(chain), Ok(key)) => Ok((chain, key)),
         (chain, key) => Err(chain.err().into_iter().chain(key.err()).collect()),
-    }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = read(path)?;
-    let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| format!("must be a file in PEM: {error}"))?;
-    if found.is_empty() {
-        return Err("must be a file in PEM with at least one certificate".to_owned());
-    }
-    Ok(found)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(&read(path)?)
-        .map_err(|_| "must be a file in PEM with a private key that has no password".to_owned())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) => Err(format!("cannot be read: {error}")),
-        Ok(size) if size as u64 > LARGEST => Err(format!("must be a file of at most {} MiB", LARGEST >> 20)),
-        Ok(_) => Ok(bytes),
     }
 }
 

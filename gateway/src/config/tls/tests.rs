@@ -4,15 +4,21 @@ use std::path::Path;
 
 use super::super::{Config, ConfigError};
 
-/// A folder with two certificates and their keys: `ca` and `client`.
+/// A folder with certificates and their keys, under all names that tests and the example use.
 pub(in crate::config) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
     for name in ["ca", "client"] {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new([name.to_owned()]).unwrap();
-        write(&format!("{name}.pem"), params.self_signed(&key).unwrap().pem());
+        let cert = params.self_signed(&key).unwrap();
+        write(&format!("{name}.pem"), cert.pem());
         write(&format!("{name}.key"), key.serialize_pem());
+        if name == "ca" {
+            write("fullchain.pem", cert.pem());
+            write("clients.pem", cert.pem());
+            write("privkey.pem", key.serialize_pem());
+        }
     }
     folder
 }

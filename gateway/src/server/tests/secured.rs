@@ -1,0 +1,81 @@
+//! Inside TLS: a client that takes nothing is given up also where all of its answer is enciphered and waits.
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::server::certificate::{Front, FrontFiles, Shown};
+
+/// What is shown, and a client that trusts it.
+fn pair() -> (Arc<Shown>, TlsConnector) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = KeyPair::generate().expect("a key");
+    let made = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    let made = made.self_signed(&key).expect("a certificate");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("cert"), made.pem()).expect("write");
+    std::fs::write(path("key"), key.serialize_pem()).expect("write");
+    let front = Front::load(FrontFiles { cert: path("cert"), key: path("key"), client_ca: None });
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(made.pem().as_bytes()).expect("PEM")).expect("a certificate");
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (Shown::new(front.expect("good files")), TlsConnector::from(Arc::new(config)))
+}
+
+#[tokio::test]
+async fn h6_a_client_inside_tls_that_takes_nothing_of_a_complete_answer_is_given_up() {
+    let (shown, connector) = pair();
+    // One answer is taken by TLS at once and waits there, the other is not.
+    for size in [secure::TAKEN - 2048, 10 * secure::TAKEN] {
+        let engine = engine(move |mut stream: TcpStream| async move {
+            let body = "x".repeat(size);
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n");
+            let _ = stream.write_all((head + &body).as_bytes()).await;
+            // It stays for another request.
+            let _ = stream.read(&mut [0]).await;
+        });
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let access = AccessLog::file(file.path()).expect("a log");
+        let (gateway, pool, stage) =
+            gateway(engine.await, Duration::from_millis(20), Arc::clone(&access)).await;
+        let mut gateway = Arc::into_inner(gateway).expect("nobody else has it");
+        gateway.tls = Some(Arc::clone(&shown));
+        let listener =
+            bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
+        socket2::SockRef::from(&listener).set_send_buffer_size(1).expect("the least");
+        let to = listener.local_addr().expect("address");
+        let ended = spawn(Arc::new(gateway), 0, listener).expect("a core");
+
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut lazy = connector.connect(name, narrow(to).await).await.expect("a handshake");
+        let length = BODY.len();
+        let head =
+            format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        lazy.write_all(format!("{head}{BODY}").as_bytes()).await.expect("sent");
+        lazy.flush().await.expect("sent");
+        // It takes nothing and hears nothing but the end, which comes after the line is written.
+        let given_up = lazy.get_ref().0.ready(Interest::ERROR);
+        tokio::time::timeout(Duration::from_secs(30), given_up)
+            .await
+            .expect("it is given up")
+            .expect("the end");
+        access.flush();
+        let log = std::fs::read_to_string(file.path()).expect("the log");
+        let line = log.lines().find(|line| line.contains("completions")).expect("a line");
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(line["status"], 499, "{line}");
+        assert!(line["trouble"].as_str().is_some_and(|why| why.contains("took")), "{line}");
+        assert_eq!(pool.observe().in_flight, 0);
+        let mut rest = Vec::new();
+        lazy.read_to_end(&mut rest).await.expect_err("it is reset");
+        stage.send_replace(Stage::Cutting);
+        ended.await.expect("the core ends in peace");
+    }
+}

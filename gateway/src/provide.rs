@@ -23,6 +23,9 @@ use crate::app::AppError;
 use crate::clock::Clock;
 use crate::config::{Config, Deployment, Process, Source};
 
+/// The command by which this program becomes another one, in a session of its own.
+pub(crate) const LAUNCH: &str = "launch";
+
 /// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
 pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
     if !config.deployments.iter().any(|deployment| deployment.source.can_start()) {
@@ -167,6 +170,12 @@ pub(crate) async fn provider(
     })
 }
 
+/// This program, which then becomes the engine in a session of its own. The path is looked up by the new process, which
+/// is this program still, even if its file has been replaced meanwhile.
+fn launcher() -> Vec<String> {
+    ["/proc/self/exe", LAUNCH].map(str::to_owned).to_vec()
+}
+
 fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
     ProcessSpec {
         deployment: settings.name.clone(),
@@ -175,5 +184,6 @@ fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
         dir: Some(process.dir.clone()),
         capacity: process.capacity,
         price: process.price,
+        launcher: if settings.sizing.parked > 0 { launcher() } else { Vec::new() },
     }
 }

@@ -258,6 +258,9 @@ pub struct ScaleDecision {
     pub needed: u32,
     /// Replicas that there should be; growth that cannot be had now stays wanted.
     pub target: u32,
+    /// Parked replicas that are woken for it (C6).
+    #[serde(default)]
+    pub woken: u32,
     /// Why.
     pub reason: ScaleReason,
 }
@@ -274,11 +277,9 @@ impl ScaleDecision {
             (None, _) => format!("{demand} in progress{queued} need {needed}"),
         }
     }
-}
 
-/// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
-impl fmt::Display for ScaleDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The reason with its numbers.
+    fn cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (needs, target) = (self.needs(), self.target);
         match &self.reason {
             ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
@@ -323,6 +324,18 @@ impl fmt::Display for ScaleDecision {
             ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
             ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
             ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+}
+
+/// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
+impl fmt::Display for ScaleDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause(f)?;
+        match self.woken {
+            0 => Ok(()),
+            1 => f.write_str("; 1 parked replica is woken"),
+            woken => write!(f, "; {woken} parked replicas are woken"),
         }
     }
 }

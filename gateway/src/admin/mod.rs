@@ -10,25 +10,20 @@ pub mod manage;
 mod page;
 mod reason;
 pub mod route;
+mod serve;
 pub mod status;
 mod tune;
 pub mod tuned;
 pub mod why;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
 use tidegate_scaler::house::House;
 use tidegate_scaler::store::{Past, Store};
@@ -46,16 +41,25 @@ use crate::sizing::Resizer;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
+pub use serve::serve;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
     RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use tune::Feed;
 
-/// How long a connection may be idle or take to send a request's head.
-const HEADER_READ: Duration = Duration::from_secs(30);
-const PHASES: [Phase; 5] =
-    [Phase::Provisioning, Phase::Starting, Phase::Ready, Phase::Draining, Phase::Failed];
+const PHASES: [Phase; 7] = [
+    Phase::Provisioning,
+    Phase::Starting,
+    Phase::Waking,
+    Phase::Ready,
+    Phase::Draining,
+    Phase::Parked,
+    Phase::Failed,
+];
+
+/// What there is to say of a replica that is parked.
+const SLEEPS: &str = "it sleeps, and is woken before another is started";
 
 /// What the operator's side knows of one deployment.
 #[derive(Clone, Debug)]
@@ -170,7 +174,12 @@ impl Admin {
                 decisions: view.by_reason,
                 ejections: judged.ejections,
                 retries_refused: judged.retries_refused,
-                starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
+                starts: [
+                    ("ready", view.starts_ready),
+                    ("failed", view.starts_failed),
+                    ("woken", view.wakes_ready),
+                    ("not_woken", view.wakes_failed),
+                ],
             });
         }
         if let Some(until) = self.gateway.tls.as_ref().and_then(|shown| shown.until()) {
@@ -255,6 +264,7 @@ fn replicas(
         drained: drained.contains_key(&facts.id),
         own_only: facts.own_only,
         why: out(facts).or_else(|| match &known.endpoint {
+            _ if facts.phase == Phase::Parked && !fixed => Some(SLEEPS.to_owned()),
             Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
             None => view.pending.get(&facts.id).cloned(),
         }),
@@ -278,37 +288,4 @@ fn told(answer: Result<Bytes, ApiError>, status: &mut StatusCode) -> Bytes {
         *status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
         error.body()
     })
-}
-
-/// Serves the operator's side for ever.
-pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!("the admin port cannot be served: {error}");
-            return;
-        }
-    };
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!("cannot accept a connection on the admin port: {error}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let admin = Arc::clone(&admin);
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let admin = Arc::clone(&admin);
-                async move { Ok::<_, Infallible>(admin.answer(request).await) }
-            });
-            let _ = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_READ)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
 }

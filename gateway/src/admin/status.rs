@@ -381,6 +381,7 @@ mod tests {
             current: 2,
             needed: 1,
             target: 2,
+            woken: 0,
             reason: ScaleReason::Cooling { low_for: second * 12, window: second * 30 },
         };
         let told = DecisionStatus::new(&decision, Instant::ZERO + second * 5);

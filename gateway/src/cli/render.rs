@@ -174,10 +174,10 @@ fn phase(replica: &ReplicaStatus) -> Cell {
 const fn tint(phase: Phase) -> Option<Tint> {
     match phase {
         Phase::Ready => Some(Tint::Green),
-        Phase::Provisioning | Phase::Starting => Some(Tint::Yellow),
+        Phase::Provisioning | Phase::Starting | Phase::Waking => Some(Tint::Yellow),
         Phase::Draining => Some(Tint::Cyan),
         Phase::Failed => Some(Tint::Red),
-        Phase::Gone => Some(Tint::Dim),
+        Phase::Parked | Phase::Gone => Some(Tint::Dim),
     }
 }
 

@@ -51,6 +51,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         current: 3,
         needed: 4,
         target,
+        woken: 0,
         reason: ScaleReason::PriceCap { cap: Price(1), cheapest: Price(2) },
     }
 }

@@ -13,6 +13,7 @@ fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
         current: 1,
         needed,
         target,
+        woken: 0,
         reason,
     };
     decision.to_string()
@@ -58,6 +59,7 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
             current: 3,
             needed,
             target: 3,
+            woken: 0,
             reason,
         };
         decision.to_string()
@@ -91,4 +93,27 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
     ] {
         assert_eq!(text, expected);
     }
+}
+
+#[test]
+fn c6_e1_who_is_woken_is_told_beside_the_reason() {
+    let told = |woken| {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::Concurrency,
+            load: None,
+            demand: 40,
+            queued: 0,
+            oldest_wait: Duration::ZERO,
+            current: 0,
+            needed: 2,
+            target: 2,
+            woken,
+            reason: ScaleReason::Demand,
+        };
+        decision.to_string()
+    };
+    assert_eq!(told(0), "40 in progress need 2");
+    assert_eq!(told(1), "40 in progress need 2; 1 parked replica is woken");
+    assert_eq!(told(2), "40 in progress need 2; 2 parked replicas are woken");
 }

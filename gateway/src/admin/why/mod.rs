@@ -187,6 +187,7 @@ fn now(facts: &Facts<'_>) -> String {
         (facts.on_the_way().saturating_sub(facts.unfit(Phase::Starting)), "on the way"),
         (facts.unfit(Phase::Starting), "there that cannot serve"),
         (facts.phase(Phase::Draining), "draining"),
+        (facts.phase(Phase::Parked), "parked"),
         (facts.phase(Phase::Failed), "failed"),
     ];
     let others = others.iter().filter(|(some, _)| *some > 0).map(|(some, what)| format!("{some} {what}"));

@@ -49,7 +49,7 @@ pub(super) fn stays(facts: &Facts<'_>) -> Finding {
         _ if decision.needed < current => steady(facts, decision),
         _ => line.no(format!("{}, and {} there or on the way: none is to spare", facts.needs(decision), are(current))),
     };
-    finding.detail(draining(facts))
+    finding.detail(draining(facts)).detail(parked(facts))
 }
 
 /// `min is 2`, or what else is the floor.
@@ -117,6 +117,24 @@ fn draining(facts: &Facts<'_>) -> Vec<String> {
             span(facts.seen.at.since(replica.since)),
             count(replica.in_flight, "request"),
             span(facts.sizing.drain_limit)
+        )
+    });
+    told.collect()
+}
+
+/// Those that sleep, and what they are kept for.
+fn parked(facts: &Facts<'_>) -> Vec<String> {
+    let parked = facts.those(|replica| replica.phase == Phase::Parked);
+    let told = parked.map(|replica| {
+        format!(
+            "{} is parked since {}: it is woken before another is started{}",
+            facts.replica(replica.id),
+            span(facts.seen.at.since(replica.since)),
+            if replica.price.0 > 0 {
+                format!(", and costs {} meanwhile", replica.price)
+            } else {
+                String::new()
+            }
         )
     });
     told.collect()

@@ -47,6 +47,7 @@ impl Case {
             current: ready,
             needed,
             target: ready,
+            woken: 0,
             reason,
         };
         let outlook = Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)] };

@@ -10,6 +10,7 @@ use tidegate_tests::deadline::within;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat, delta};
 use tidegate_tests::script::Script;
+use tidegate_tests::streams::{block, frame};
 use tidegate_tests::stub::{End, Stub};
 use tidegate_tests::wire::Framing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -272,26 +273,6 @@ async fn odd_answers_of_a_replica_end_cleanly() {
     }
 }
 
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    let mut bytes = length[1..].to_vec();
-    bytes.extend([kind, flags]);
-    bytes.extend(stream.to_be_bytes());
-    bytes.extend(payload);
-    bytes
-}
-
-/// The header block of a `GET /v1/models`.
-fn header_block() -> Vec<u8> {
-    // `:method: GET` and `:scheme: http` from the static table, `:path` and `:authority` as literals.
-    let literal = |index: u8, value: &str| {
-        let length = u8::try_from(value.len()).expect("short");
-        [&[index, length][..], value.as_bytes()].concat()
-    };
-    [&[0x82, 0x86][..], &literal(0x04, "/v1/models"), &literal(0x01, "tidegate")].concat()
-}
-
 /// Floods a gateway over one HTTP/2 connection with what `more` gives for each stream id.
 async fn flood(gateway: &Gateway, times: u32, more: impl Fn(u32) -> Vec<u8>) {
     let mut stream = within("a connection", TcpStream::connect(gateway.address)).await.expect("connect");
@@ -324,7 +305,8 @@ async fn h6_floods_over_http_2_are_bounded() {
     let stub = Stub::start().await;
     let gateway = serve(&stub).await;
     let before = crate::fleet::resident(&gateway);
-    let block = header_block();
+    let block =
+        block(&[(":method", "GET"), (":scheme", "http"), (":path", "/v1/models"), (":authority", "x")]);
     // Streams that are opened and reset at once.
     let reset = |id| [frame(1, 0x5, id, &block), frame(3, 0, id, &8_u32.to_be_bytes())].concat();
     flood(&gateway, 20_000, reset).await;

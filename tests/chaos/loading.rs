@@ -8,6 +8,7 @@ use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::crowd::{Crowd, at_a_time};
 use tidegate_tests::front::Front;
 use tidegate_tests::gateway::binary;
+use tidegate_tests::stub::Stub;
 use tokio::task::JoinSet;
 
 use crate::CHAT;
@@ -73,6 +74,35 @@ async fn c_099_a_member_at_zero_is_started_once_and_meanwhile_the_other_serves()
     let harm = [metric::REFUSALS, metric::UPSTREAM_ERRORS, metric::RETRIES];
     assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3]);
     assert_eq!(metrics.total(metric::ROUTES, &[("deployment", "chat")]), 1000.0);
+    fleet.assert_idle().await;
+}
+
+#[tokio::test]
+async fn c_099_a_deployment_at_zero_is_woken_once_by_its_own_requests_and_costs_others_nothing() {
+    let stub = Stub::start().await;
+    let front = Deployment::named("front").set("model", "chat").set("aliases", vec!["one", "two"]);
+    let back = engines(LOADING).set("max", 2).set("aliases", vec!["rare"]).set("window", "10m");
+    let fleet = Fleet::with(Config::of(back).and(front.replica(&stub.url(), 1))).await;
+    let crowd = Crowd::of(fleet.address, 4).await;
+    let ask = |index: usize, model: &str| {
+        let (crowd, mut body) = (crowd.clone(), brief(&format!("question {index}")));
+        body["model"] = model.into();
+        async move {
+            let answer = crowd.post(CHAT, &[], &body).await;
+            assert_eq!(answer.status, 200, "{:?}", answer.body);
+        }
+    };
+    at_a_time(1000, 10, |index| ask(index, ["front", "one", "two"][index % 3])).await;
+    assert_eq!((stub.count(), fleet.engines().len()), (1000, 0), "nobody has asked for the other one");
+    assert_eq!(fleet.metrics().await.total(metric::STARTS, &[]), 0.0);
+    let rare = at_a_time(20, 20, |index| ask(index, ["chat", "rare"][index % 2]));
+    let often = at_a_time(200, 10, |index| ask(index, ["front", "one", "two"][index % 3]));
+    tokio::join!(rare, often);
+    assert_eq!((stub.count(), fleet.settled(1).await.len()), (1200, 1), "one start for twenty");
+    let metrics = fleet.metrics().await;
+    assert_eq!(metrics.total(metric::STARTS, &[]), 1.0);
+    let harm = [metric::REFUSALS, metric::UPSTREAM_ERRORS, metric::RETRIES];
+    assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3]);
     fleet.assert_idle().await;
 }
 

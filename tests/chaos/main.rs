@@ -34,6 +34,8 @@ mod records;
 mod signals;
 #[cfg(test)]
 mod starts;
+#[cfg(test)]
+mod streams;
 
 /// The path of most tests.
 pub(crate) const CHAT: &str = "/v1/chat/completions";

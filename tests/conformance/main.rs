@@ -26,6 +26,8 @@ mod health;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod http2;
+#[cfg(test)]
 mod keepalive;
 #[cfg(test)]
 mod leaving;

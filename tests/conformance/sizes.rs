@@ -1,6 +1,7 @@
 //! How large a body may be and what happens when it is too large, or is cut (H4, C-022, C-111, C-136).
 
 use bytes::Bytes;
+use serde_json::json;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::{Raw, post};
 use tidegate_tests::config::{Config, Deployment};
@@ -20,6 +21,17 @@ fn sized(size: usize) -> String {
     chat("chat", &"x".repeat(size - empty)).to_string()
 }
 
+/// The same with an image, which is nearly all of it.
+fn pictured(size: usize) -> String {
+    let body = |picture: &str| {
+        let image =
+            json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}});
+        let content = json!([{"type": "text", "text": "What is this?"}, image]);
+        json!({"model": "chat", "messages": [{"role": "user", "content": content}]}).to_string()
+    };
+    body(&"A".repeat(size - body("").len()))
+}
+
 /// Checks a refusal: 413, shape, and the limit in its message.
 async fn assert_too_large(raw: &mut Raw, head: &Head, limit: usize) {
     assert_eq!(head.status(), 413);
@@ -33,15 +45,20 @@ async fn c_022_long_prompts_and_images_pass() {
     let stub = Stub::start().await;
     let gateway = serve(&[&stub]).await;
     for (index, size) in [19 * MIB / 10, 21 * MIB / 10, 20 * MIB, 31 * MIB].into_iter().enumerate() {
-        let body = sized(size);
-        let client = if index % 2 == 0 { gateway.client() } else { gateway.h2() };
-        let answer = client.send(hyper::Method::POST, CHAT, &[], body.clone()).await;
-        assert_eq!(answer.status, 200, "{size} bytes");
-        assert!(stub.request(index).await.body == body, "{size} bytes arrive as they were sent");
+        for (more, body) in [sized(size), pictured(size)].into_iter().enumerate() {
+            assert_eq!(body.len(), size);
+            let client = if (index + more) % 2 == 0 { gateway.client() } else { gateway.h2() };
+            let answer = client.send(hyper::Method::POST, CHAT, &[], body.clone()).await;
+            assert_eq!(answer.status, 200, "{size} bytes");
+            assert!(
+                stub.request(2 * index + more).await.body == body,
+                "{size} bytes arrive as they were sent"
+            );
+        }
     }
     for (index, path) in ["/v1/completions", "/v1/embeddings", "/v1/responses"].into_iter().enumerate() {
         let answer = gateway.client().send(hyper::Method::POST, path, &[], sized(21 * MIB / 10)).await;
-        assert_eq!((answer.status, stub.request(4 + index).await.path()), (200, path));
+        assert_eq!((answer.status, stub.request(8 + index).await.path()), (200, path));
     }
     gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
 }

@@ -2,10 +2,10 @@
 //! comes back.
 //!
 //! A deployment has one source of replicas, so members of a weighted fleet are replicas whose URLs stand in the
-//! configuration; a member that is at zero and can be started is in `chaos/loading`. What is proven here, of a member at
-//! ten percent and of one at sixty: it is ill or gone from the beginning, taken out, left to its own conversations, or
-//! it dies meanwhile. Each time a thousand requests come, none fails, and where nothing changes meanwhile the others
-//! get its share by their weights.
+//! configuration; a member that is at zero and can be started is in `chaos/loading`, and so are two deployments of which
+//! one is at zero. What is proven here, of a member at ten percent or at sixty: it is ill or gone from the beginning,
+//! taken out, left to its own conversations, or it dies meanwhile. Each time a thousand requests come, none fails, and where
+//! nothing changes meanwhile the others get its share by their weights.
 
 use hyper::Method;
 use tidegate_shared::names::metric;
@@ -118,29 +118,35 @@ impl Down {
 
 #[tokio::test]
 async fn c_099_the_share_of_a_member_that_is_not_ready_goes_to_the_others_by_weight_and_comes_back() {
-    for how in [Down::Ill, Down::Gone, Down::Drained, Down::OwnOnly] {
-        for down in [0, 2] {
-            let (stubs, gateway) = fleet().await;
-            let crowd = Crowd::of(gateway.address, 2).await;
-            let up = [0, 1, 2].map(|at| at != down);
-            // It is so before they come.
-            how.take(&gateway, &stubs[down], down).await;
-            // One by one, so that nothing but the weights tells the others apart.
-            assert_shares(served(&crowd, &stubs, REQUESTS, 1).await, up, how);
-            // Together nobody fails either, and it still gets none.
-            assert_eq!(served(&crowd, &stubs, TOGETHER, 10).await[down], 0, "{how:?}");
-            // Operators see which share is missing, and where its requests went.
-            let metrics = gateway.metrics().await;
-            let ready = metrics.total(metric::REPLICAS, &[("deployment", "chat"), ("phase", "ready")]);
-            assert_eq!(ready, if matches!(how, Down::OwnOnly) { 3.0 } else { 2.0 }, "{how:?}");
-            let labels = [("deployment", "chat"), ("route", "placed")];
-            assert_eq!(metrics.total(metric::ROUTES, &labels), (REQUESTS + TOGETHER) as f64, "{how:?}");
-            let harm = [metric::REFUSALS, metric::UPSTREAM_ERRORS, metric::RETRIES];
-            assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3], "{how:?}");
+    let forms = [
+        (Down::Ill, 2),
+        (Down::Ill, 0),
+        (Down::Gone, 2),
+        (Down::Drained, 0),
+        (Down::Drained, 2),
+        (Down::OwnOnly, 2),
+    ];
+    for (how, down) in forms {
+        let (stubs, gateway) = fleet().await;
+        let crowd = Crowd::of(gateway.address, 2).await;
+        let up = [0, 1, 2].map(|at| at != down);
+        // It is so before they come.
+        how.take(&gateway, &stubs[down], down).await;
+        // One by one, so that nothing but the weights tells the others apart.
+        assert_shares(served(&crowd, &stubs, REQUESTS, 1).await, up, how);
+        // Together nobody fails either, and it still gets none.
+        assert_eq!(served(&crowd, &stubs, TOGETHER, 10).await[down], 0, "{how:?}");
+        // Operators see which share is missing, and where its requests went.
+        let metrics = gateway.metrics().await;
+        let ready = metrics.total(metric::REPLICAS, &[("deployment", "chat"), ("phase", "ready")]);
+        assert_eq!(ready, if matches!(how, Down::OwnOnly) { 3.0 } else { 2.0 }, "{how:?}");
+        let labels = [("deployment", "chat"), ("route", "placed")];
+        assert_eq!(metrics.total(metric::ROUTES, &labels), (REQUESTS + TOGETHER) as f64, "{how:?}");
+        let harm = [metric::REFUSALS, metric::UPSTREAM_ERRORS, metric::RETRIES];
+        assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3], "{how:?}");
 
-            how.give_back(&gateway, &stubs[down], down).await;
-            assert_shares(served(&crowd, &stubs, TOGETHER, 1).await, [true; 3], how);
-        }
+        how.give_back(&gateway, &stubs[down], down).await;
+        assert_shares(served(&crowd, &stubs, TOGETHER, 1).await, [true; 3], how);
     }
 }
 

@@ -32,5 +32,6 @@ pub mod sdk;
 pub mod secure;
 pub mod slurm;
 pub mod stand_in;
+pub mod streams;
 pub mod stub;
 pub mod wire;

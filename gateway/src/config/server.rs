@@ -29,7 +29,8 @@ pub struct ServerLimits {
     /// How long a replica may be silent in the middle of an answer, 1 ms to 24 h.
     pub between_bytes: Duration,
     /// How long a client may take to begin its next request, so that an idle connection is closed; and, from its first
-    /// byte on, to send the whole head of it; beyond that: 408 (H6).
+    /// byte on, to send the whole head of it; beyond that: 408, or over HTTP/2, where such a head belongs to no request
+    /// yet, the end of the connection (H6).
     pub header_read: Duration,
     /// How long running requests may go on after SIGTERM, up to 24 h; zero cuts them at once.
     pub shutdown: Duration,

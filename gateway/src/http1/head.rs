@@ -16,7 +16,7 @@ use super::fields::{Fields, Name};
 /// order as what other proxies take: nginx four buffers of 8 KiB, HAProxy one of 16 KiB, Envoy 60 KiB.
 pub const HEAD_MAX: usize = 64 << 10;
 /// Most headers in one.
-const HEADERS_MAX: usize = 100;
+pub const HEADERS_MAX: usize = 100;
 /// Longest name of a header, in bytes: what HTTP/2 can carry on.
 const NAME_MAX: usize = 65_535;
 /// Longest target of a request, in bytes: what [`Uri`] can hold.

@@ -92,14 +92,6 @@ impl<B> Response<B> {
     pub fn new(status: StatusCode, body: B) -> Self {
         Self { status, fields: Fields::default(), body }
     }
-
-    /// As the HTTP/2 side has it.
-    pub fn into_http2(self) -> http::Response<B> {
-        let mut response = http::Response::new(self.body);
-        *response.status_mut() = self.status;
-        *response.headers_mut() = self.fields.to_map();
-        response
-    }
 }
 
 /// A response body.

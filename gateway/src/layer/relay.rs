@@ -24,7 +24,8 @@ pub const STALL: Duration = Duration::from_secs(60);
 /// Bytes per second that a client must come to in the long run while it keeps an answer waiting: one that takes a few
 /// bytes a minute holds as much as one that takes none.
 const SLOWEST: u64 = 1 << 10;
-/// Places for answers that are kept while there are none.
+/// Places for answers that are kept while there are none, with the memory of the last answers in them: as many as often
+/// run at a time, so that an answer then costs no allocation.
 const KEPT: usize = 64;
 /// What is said of a client that was given up.
 const STALLED: &str = "the client took nothing of the answer for too long";
@@ -36,29 +37,45 @@ pub fn slow_by(since: Instant, before: Duration, taken: u64, limit: Duration) ->
 }
 
 /// `None` once it is taken away.
-type Shared = Rc<RefCell<Option<Exchange>>>;
+type Shared<T = Exchange> = Rc<RefCell<Option<T>>>;
 
-/// The answers by number; numbers that are free are used again.
-#[derive(Debug, Default)]
-struct Running {
-    answers: Vec<Option<Shared>>,
+/// The answers by number; numbers that are free, and memory that stands there, are used again.
+#[derive(Debug)]
+struct Running<T = Exchange> {
+    answers: Vec<Option<Shared<T>>>,
     free: Vec<usize>,
 }
 
-impl Running {
-    fn add(&mut self, answer: Shared) -> usize {
+impl<T> Default for Running<T> {
+    fn default() -> Self {
+        Self { answers: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Running<T> {
+    fn add(&mut self, answer: T) -> (usize, Shared<T>) {
         let key = self.free.pop().unwrap_or(self.answers.len());
-        match self.answers.get_mut(key) {
-            Some(place) => *place = Some(answer),
-            None => self.answers.push(Some(answer)),
+        if key == self.answers.len() {
+            self.answers.push(None);
         }
-        key
+        let mut place = self.answers.get_mut(key);
+        let kept = place.as_mut().and_then(|place| place.take());
+        let shared = kept.filter(|kept| Rc::strong_count(kept) == 1).unwrap_or_default();
+        shared.replace(Some(answer));
+        if let Some(place) = place {
+            *place = Some(Rc::clone(&shared));
+        }
+        (key, shared)
     }
 
+    /// Frees the place of an answer that is gone from it.
     fn remove(&mut self, key: usize) {
-        if self.answers.get_mut(key).and_then(Option::take).is_some() {
-            self.free.push(key);
+        if self.free.len() >= KEPT
+            && let Some(place) = self.answers.get_mut(key)
+        {
+            *place = None;
         }
+        self.free.push(key);
         // What a crowd has left is not kept.
         if self.free.len() == self.answers.len() && self.answers.len() > KEPT {
             (self.answers, self.free) = (Vec::new(), Vec::new());
@@ -81,8 +98,7 @@ impl Relays {
     }
 
     pub(super) fn add(self: &Rc<Self>, exchange: Exchange) -> Relay {
-        let exchange = Rc::new(RefCell::new(Some(exchange)));
-        let key = self.running.borrow_mut().add(Rc::clone(&exchange));
+        let (key, exchange) = self.running.borrow_mut().add(exchange);
         Relay { key, exchange, relays: Rc::clone(self) }
     }
 
@@ -128,7 +144,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        let gone = self.exchange.take();
         self.relays.running.borrow_mut().remove(self.key);
+        drop(gone);
     }
 }
 
@@ -155,6 +173,26 @@ impl Body for Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_072_an_answer_lies_where_the_last_one_lay_and_a_crowd_leaves_nothing() {
+        let mut running = Running::default();
+        let at = |shared: &Shared<u32>| Rc::as_ptr(shared);
+        let (key, first) = running.add(1);
+        let (place, _) = (at(&first), first.take());
+        running.remove(key);
+        let (again, second) = running.add(2);
+        assert_eq!((again, second.borrow().as_ref()), (key, Some(&2)));
+        assert_ne!(at(&second), place, "somebody has the first still");
+        let (place, _) = (at(&second), drop(second));
+        running.remove(key);
+        let (_, third) = running.add(3);
+        assert_eq!((at(&third), third.take()), (place, Some(3)));
+        running.remove(key);
+        let crowd: Vec<_> = (0..=KEPT).map(|_| running.add(4).0).collect();
+        crowd.iter().for_each(|key| running.remove(*key));
+        assert!(running.answers.is_empty() && running.free.is_empty());
+    }
 
     #[test]
     fn h6_a_client_may_pause_and_may_be_slow_but_not_for_ever() {

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use super::http2::Socket;
 use super::secure::Secured;
 
 /// How often a connection that nobody reads from is asked whether its client is still there; half of what H7 allows.
@@ -66,10 +67,9 @@ impl ClientStream {
     }
 
     /// Dropped from here on, it is reset: what the kernel holds for a client that does not take it is thrown away.
-    pub(super) fn forsake(&mut self) {
+    pub(super) fn forsake(&self) {
         // An error says that it is gone already.
         let _ = self.inner.socket().set_zero_linger();
-        self.tear();
     }
 
     /// An answer is cut: inside TLS, the end of the connection must not look like its end.
@@ -160,6 +160,12 @@ pub(super) struct Reread {
 impl Reread {
     pub(super) fn new(ahead: BytesMut, inner: ClientStream) -> Self {
         Self { ahead, inner }
+    }
+}
+
+impl Socket for Reread {
+    fn forsake(&self) {
+        self.inner.forsake();
     }
 }
 

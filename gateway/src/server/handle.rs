@@ -1,99 +1,22 @@
 //! One request, from its head to its response: which path it is, and the steps for it.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use http::uri::Authority;
-use http::{Method, Request, Version};
-use hyper::body::Incoming;
+use http::{Method, Version};
 use percent_encoding::percent_decode_str;
 
 use super::link::{BodyError, ClientBody};
 use super::{Core, Stage};
 use crate::http1::fields::{Fields, Name};
-use crate::http1::head::{BadHead, HEAD_MAX, RequestHead};
-use crate::layer::body::{Response, ResponseBody};
+use crate::http1::head::{BadHead, HEAD_MAX, HEADERS_MAX, RequestHead};
+use crate::layer::body::Response;
 use crate::layer::read::NoBody;
 use crate::layer::{forward, identify, keepalive, models, read, respond};
 use crate::openai::{ApiError, Operation};
-use crate::telemetry::meter;
 use crate::telemetry::record::Record;
-
-pub(super) type Http2Response = http::Response<ResponseBody>;
-pub(super) type Answer = Pin<Box<dyn Future<Output = Result<Http2Response, Infallible>>>>;
-
-/// Serves the requests of one HTTP/2 connection.
-#[derive(Clone, Debug)]
-pub(super) struct Handle {
-    core: Rc<Core>,
-    client: IpAddr,
-}
-
-impl Handle {
-    pub(super) fn new(core: Rc<Core>, client: IpAddr) -> Self {
-        Self { core, client }
-    }
-}
-
-impl tower::Service<Request<Incoming>> for Handle {
-    type Response = Http2Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Answer {
-        let Self { core, client } = self.clone();
-        let (parts, body) = request.into_parts();
-        let fields = Fields::from(&parts.headers);
-        let mut head =
-            RequestHead { method: parts.method, target: parts.uri, version: parts.version, fields };
-        Box::pin(
-            async move { Ok(handle(&core, client, &mut head, ClientBody::http2(body)).await.into_http2()) },
-        )
-    }
-}
-
-/// Answers 500 for a handler that panicked, counts it, and lets the connection live.
-#[derive(Clone, Debug)]
-pub(super) struct CatchPanic<S>(S);
-
-impl<S> CatchPanic<S> {
-    pub(super) fn new(inner: S) -> Self {
-        Self(inner)
-    }
-}
-
-impl<S> tower::Service<Request<Incoming>> for CatchPanic<S>
-where
-    S: tower::Service<Request<Incoming>, Response = Http2Response, Error = Infallible, Future = Answer>,
-{
-    type Response = Http2Response;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.0.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Answer {
-        let answer = AssertUnwindSafe(self.0.call(request)).catch_unwind();
-        Box::pin(async move {
-            answer.await.unwrap_or_else(|_| {
-                meter::panicked();
-                Ok(respond::bug().into_http2())
-            })
-        })
-    }
-}
 
 /// The answer to what is no request at all: only its bytes came, and they are no head.
 pub(super) fn unreadable(core: &Core, client: IpAddr, error: &ApiError) -> Response {
@@ -158,20 +81,36 @@ pub(super) async fn handle(
 }
 
 /// Whether a head of HTTP/2 is larger than one of HTTP/1.1 may be, as HTTP/2 counts: its connection allows more, so that
-/// the client gets to see why.
+/// the client gets to see why. A target that is longer than any may be never comes here: the library resets its stream.
 fn is_crowded(head: &RequestHead) -> bool {
-    let size = || head.fields.iter().map(|(name, value)| name.len() + value.len() + 32);
-    head.version == Version::HTTP_2 && size().sum::<usize>() > HEAD_MAX
+    if head.version != Version::HTTP_2 {
+        return false;
+    }
+    let (target, mut count, mut size) = (&head.target, 0, 0);
+    let path = target.path_and_query().map(|path| path.as_str());
+    let authority = target.authority().map(Authority::as_str);
+    for told in [Some(head.method.as_str()), path, authority].into_iter().flatten() {
+        size += told.len() + 32;
+    }
+    for (name, value) in head.fields.iter() {
+        (count, size) = (count + 1, size + name.len() + value.len() + 32);
+    }
+    size > HEAD_MAX || count > HEADERS_MAX
 }
 
-/// What makes a head no HTTP/1.1 though its parser takes it: proxies in front might read another host from it (RFC 9112,
-/// 3.2).
+/// What makes a head malformed though its parser takes it: proxies in front might read another host from it (RFC 9112, 3.2,
+/// and RFC 9113, 8.3.1).
 fn malformed(head: &RequestHead) -> Option<&'static str> {
-    if head.version != Version::HTTP_11 {
-        return None;
-    }
     let mut hosts = head.fields.all(Name::Host);
-    if !hosts.next().is_some_and(is_host) || hosts.next().is_some() {
+    let (host, second) = (hosts.next(), hosts.next());
+    if head.version == Version::HTTP_2 {
+        let authority = head.target.authority().map(|authority| authority.as_str().as_bytes());
+        let named = authority.or(host).filter(|named| !named.is_empty() && is_host(named));
+        let differs = host.zip(named).is_some_and(|(host, named)| !host.eq_ignore_ascii_case(named));
+        let rule = "HTTP/2 needs one :authority that names a host, or one host header, and the same where it has both";
+        return (named.is_none() || differs || second.is_some()).then_some(rule);
+    }
+    if head.version == Version::HTTP_11 && (second.is_some() || !host.is_some_and(is_host)) {
         return Some("HTTP/1.1 needs one host header, and only one, that names a host");
     }
     None

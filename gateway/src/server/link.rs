@@ -10,12 +10,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_shared::time::Instant;
 use tokio::io::AsyncWrite;
 
 use super::client::ClientStream;
+use super::http2::body::Body;
 use crate::clock::{Alarm, Clock};
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
@@ -212,7 +212,7 @@ pub enum BodyError {
     Chunk(#[from] BadChunk),
     /// Over HTTP/2.
     #[error(transparent)]
-    Http2(#[from] hyper::Error),
+    Http2(#[from] h2::Error),
 }
 
 /// The body of a client's request.
@@ -222,7 +222,7 @@ pub struct ClientBody(Kind);
 #[derive(Debug)]
 enum Kind {
     Http1(Rc<RefCell<Link>>),
-    Http2(Incoming),
+    Http2(Body),
 }
 
 impl ClientBody {
@@ -231,7 +231,7 @@ impl ClientBody {
         Self(Kind::Http1(Rc::clone(link)))
     }
 
-    pub(super) fn http2(body: Incoming) -> Self {
+    pub(super) fn http2(body: Body) -> Self {
         Self(Kind::Http2(body))
     }
 

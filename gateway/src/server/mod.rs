@@ -6,6 +6,7 @@ mod client;
 mod handle;
 mod handshake;
 mod http1;
+mod http2;
 pub mod link;
 mod listen;
 mod reply;
@@ -14,7 +15,7 @@ mod secure;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,15 +23,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tower::ServiceBuilder;
 
 use certificate::Shown;
 use link::Link;
@@ -47,15 +44,6 @@ use crate::telemetry::record::Sink;
 use crate::telemetry::request_id::RequestIds;
 use crate::upstream::Upstream;
 
-/// What a client of HTTP/2 sends first.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Requests at a time on one HTTP/2 connection.
-const STREAMS: u32 = 1024;
-/// Largest head over HTTP/2, in bytes as HTTP/2 counts them. Those over the limit of all heads and under this one are
-/// answered with the reason.
-const HEADERS: u32 = 128 << 10;
-/// Bytes that a client may send ahead on one HTTP/2 stream and on one connection.
-const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// How long a full table of file descriptors is waited out before the next accept.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
@@ -234,13 +222,13 @@ async fn next(
     Ok((stream, client, room))
 }
 
-/// One connection, from its first byte to its end. Holds its `_room` until then.
+/// One connection, from its first byte to its end. Holds its `_room` until then, and the end of its core.
 async fn connection(
     core: Rc<Core>,
     stream: TcpStream,
     client: SocketAddr,
     _room: OwnedSemaphorePermit,
-    watcher: Watcher,
+    _watcher: Watcher,
 ) {
     if listen::tune(&stream).is_err() {
         return;
@@ -260,7 +248,7 @@ async fn connection(
             poll_fn(|cx| clock::turn(|| served.as_mut().poll(cx))).await;
         }
         // Rare and large: kept out of what each connection takes.
-        Opening::Http2(stream) => Box::pin(serve_http2(core, stream, client.ip(), watcher)).await,
+        Opening::Http2(stream) => Box::pin(http2::serve(core, stream, client.ip())).await,
         Opening::Slow(link) => http1::too_slow(&core, link, client.ip()).await,
         Opening::Silent => {}
     }
@@ -286,12 +274,12 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
     let mut told = pin!(closing.told.notified());
     let known = async {
         loop {
-            match PREFACE.get(..ahead.len()) {
+            match http2::PREFACE.get(..ahead.len()) {
                 Some(start) if *start == *ahead => {}
                 // Longer than the preface, or another beginning.
-                _ => return Some(ahead.starts_with(PREFACE)),
+                _ => return Some(ahead.starts_with(http2::PREFACE)),
             }
-            if ahead.len() == PREFACE.len() {
+            if ahead.len() == http2::PREFACE.len() {
                 return Some(true);
             }
             let read = poll_fn(|cx| {
@@ -316,41 +304,6 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
     }
     stream.goodbye();
     Opening::Silent
-}
-
-async fn serve_http2(core: Rc<Core>, stream: client::Reread, client: IpAddr, watcher: Watcher) {
-    let mut builder = http2::Builder::new(LocalExecutor);
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADERS)
-        .initial_stream_window_size(WINDOWS.0)
-        .initial_connection_window_size(WINDOWS.1)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(30));
-    let connection = builder.serve_connection(TokioIo::new(stream), service(core, client));
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "connection");
-    }
-}
-
-/// The layers around [`handle::Handle`], outermost first.
-fn service(core: Rc<Core>, client: IpAddr) -> TowerToHyperService<handle::CatchPanic<handle::Handle>> {
-    let handle = handle::Handle::new(core, client);
-    TowerToHyperService::new(ServiceBuilder::new().layer_fn(handle::CatchPanic::new).service(handle))
-}
-
-/// Runs the tasks of a connection on its own core.
-#[derive(Clone, Copy, Debug)]
-struct LocalExecutor;
-
-impl<F> hyper::rt::Executor<F> for LocalExecutor
-where
-    F: Future<Output: 'static> + 'static,
-{
-    fn execute(&self, future: F) {
-        tokio::task::spawn_local(future);
-    }
 }
 
 #[cfg(test)]

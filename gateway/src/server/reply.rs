@@ -1,5 +1,5 @@
-//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave as soon as they are there
-//! (C-011), together where they are there at the same moment.
+//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave in the next turn of the task
+//! after they are there (C-011), together where they are there by then.
 //!
 //! Holds what the client has not taken yet, within bounds, asks for no more of the answer beyond them, and says until
 //! when the client may take what waits (H6). Makes no answer by itself.

@@ -78,7 +78,7 @@ pub fn panicked() {
     metrics::counter!(name::PANICS).increment(1);
 }
 
-/// What a client was too slow with.
+/// What a client was too slow with, or did too much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveUp {
     /// Nothing of a request came.
@@ -87,14 +87,20 @@ pub enum GaveUp {
     Head,
     /// The answer was not taken.
     Answer,
+    /// It did not say that it is there.
+    Ping,
+    /// It was quick with what brings nothing.
+    Flood,
 }
 
-/// Counts clients that were too slow (H6).
+/// Counts clients that were given up (H6).
 pub fn gave_up(on: GaveUp) {
     let reason = match on {
         GaveUp::Idle => "idle",
         GaveUp::Head => "head",
         GaveUp::Answer => "answer",
+        GaveUp::Ping => "ping",
+        GaveUp::Flood => "flood",
     };
     metrics::counter!(name::GAVE_UP, &[("reason", reason)]).increment(1);
 }

@@ -33,24 +33,7 @@ impl Dispatcher {
                 self.ready(now, id, |phase| phase != Phase::Draining);
             }
             Change::OwnOnly => self.replicas.update(now, id, |replica| replica.own_only = true),
-            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.own_only) => {
-                let turn = self.turn;
-                self.replicas.update(now, id, |replica| {
-                    (replica.own_only, replica.turn) = (false, replica.turn.max(turn));
-                });
-                self.apply(now, id, Change::Undrain);
-            }
-            // Its probe may have given up on it while it drained.
-            Change::Undrain if self.replicas.get(id).is_some_and(|known| known.down) => {
-                self.enter(now, id, Phase::Failed);
-            }
-            // It was taken out before its probe found it ready.
-            Change::Undrain if self.replicas.get(id).is_some_and(|known| !known.loaded) => {
-                if self.replicas.get(id).is_some_and(|known| known.phase == Phase::Draining) {
-                    self.enter(now, id, Phase::Starting);
-                }
-            }
-            Change::Undrain => self.ready(now, id, |phase| phase == Phase::Draining),
+            Change::Undrain => self.undrain(now, id),
             Change::Draining => self.enter(now, id, Phase::Draining),
             Change::Failed => {
                 self.replicas.update(now, id, |replica| {
@@ -83,6 +66,28 @@ impl Dispatcher {
             Change::Gone => {
                 self.replicas.remove(now, id);
             }
+        }
+    }
+
+    /// It takes everybody's requests again, as far as it may.
+    fn undrain(&mut self, now: Instant, id: ReplicaId) {
+        let turn = self.turn;
+        self.replicas.update(now, id, |replica| {
+            if std::mem::take(&mut replica.own_only) {
+                replica.turn = replica.turn.max(turn);
+            }
+        });
+        let Some(known) = self.replicas.get(id).filter(|known| known.phase == Phase::Draining) else {
+            return;
+        };
+        if known.down {
+            // Its probe gave up on it while it drained.
+            self.enter(now, id, Phase::Failed);
+        } else if known.loaded {
+            self.ready(now, id, |phase| phase == Phase::Draining);
+        } else {
+            // It was taken out before its probe found it ready.
+            self.enter(now, id, Phase::Starting);
         }
     }
 

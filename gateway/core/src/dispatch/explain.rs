@@ -50,7 +50,7 @@ impl Dispatcher {
             detour,
             promised: coming.kept.is_some(),
             policy: self.policy.name().as_str(),
-            candidates: self.candidates(&ask),
+            candidates: self.candidates(&ask, found.map(|(_, found)| found.home)),
             verdict: self.tell(now, facts, &ask, entry, decision),
         }
     }
@@ -87,7 +87,7 @@ impl Dispatcher {
         }
     }
 
-    fn candidates(&self, ask: &Ask<'_>) -> Vec<Candidate> {
+    fn candidates(&self, ask: &Ask<'_>, home: Option<ReplicaId>) -> Vec<Candidate> {
         let mut order: Vec<(ReplicaId, u32)> =
             self.replicas.ranked().iter().map(|rank| rank.id).zip(1..).collect();
         order.sort_unstable();
@@ -100,7 +100,7 @@ impl Dispatcher {
             Candidate {
                 id: replica.id,
                 phase: replica.phase,
-                standing: self.standing(replica, ask),
+                standing: self.standing(replica, ask, home == Some(replica.id)),
                 order: place.and_then(|at| order.get(at)).map(|(_, order)| *order),
                 in_flight: replica.ledger.in_flight(),
                 limit: self.replicas.limit(replica),
@@ -114,12 +114,12 @@ impl Dispatcher {
         self.replicas.iter().map(candidate).collect()
     }
 
-    fn standing(&self, replica: &Replica, ask: &Ask<'_>) -> Standing {
+    fn standing(&self, replica: &Replica, ask: &Ask<'_>, home: bool) -> Standing {
         let bounds = self.bounds();
-        if replica.own_only && replica.is_open_to_own() {
+        if replica.own_only && replica.is_open_to_own() && !home {
             return Standing::OwnOnly;
         }
-        if !replica.is_open() {
+        if !replica.is_open_to_own() {
             return match replica.phase {
                 _ if let Some((why, _)) = replica.unfit => match why {
                     Unfit::OtherModel => Standing::OtherModel,

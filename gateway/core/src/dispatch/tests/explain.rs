@@ -65,7 +65,8 @@ fn consistent(dispatcher: &Dispatcher, told: &RouteDecision) {
         // One request may be tried beside those that a replica had when it was taken out.
         let trial = dispatcher.trust(id) != Trust::Whole;
         // Who is left to its own is in no order.
-        assert_eq!(found.order.is_some(), found.standing != Standing::OwnOnly, "{found:?}");
+        let own_only = dispatcher.replicas.get(id).is_some_and(|replica| replica.own_only);
+        assert_eq!(found.order.is_some(), !own_only, "{found:?}");
         assert!(trial || found.in_flight < found.limit, "{found:?}");
         found.standing
     };

@@ -133,12 +133,7 @@ impl Walk {
                 self.dispatcher.end(now, lease, spent);
             }
             Op::Hold(wanted) => self.hold(wanted.map(ReplicaId)),
-            Op::Release => {
-                if let Some(held) = self.held() {
-                    self.dispatcher.change(now, held, Change::Release);
-                    assert!(!self.dispatcher.may_measure(held), "it is held no more");
-                }
-            }
+            Op::Release => self.release(),
             Op::Resize(concurrency, startable) => self.dispatcher.resize(now, concurrency, startable),
             Op::Fail(at) if !self.leases.is_empty() => self.fail(at),
             Op::Prove(at) if !self.leases.is_empty() => {
@@ -147,13 +142,7 @@ impl Walk {
             }
             Op::Ask(id) => self.ask(ReplicaId(id)),
             Op::Report(id, used, holds) => {
-                // Nobody answers who was not asked.
-                if !self.asked.remove(&ReplicaId(id)) {
-                    self.dispatcher.ask(now, ReplicaId(id));
-                }
-                let (kv_used, kv_capacity) = (used.map(Tokens), Some(Tokens(holds)));
-                let report = EngineReport { asked: now, kv_used, kv_capacity, ..EngineReport::default() };
-                self.dispatcher.report(now, ReplicaId(id), report);
+                self.report(ReplicaId(id), used.map(Tokens), Tokens(holds));
             }
             Op::Grow(at, more) if !self.leases.is_empty() => {
                 let at = at % self.leases.len();
@@ -190,6 +179,17 @@ impl Walk {
         }
     }
 
+    fn report(&mut self, id: ReplicaId, kv_used: Option<Tokens>, holds: Tokens) {
+        let now = self.now;
+        // Nobody answers who was not asked.
+        if !self.asked.remove(&id) {
+            self.dispatcher.ask(now, id);
+        }
+        let kv_capacity = Some(holds);
+        let report = EngineReport { asked: now, kv_used, kv_capacity, ..EngineReport::default() };
+        self.dispatcher.report(now, id, report);
+    }
+
     fn ask(&mut self, id: ReplicaId) {
         self.dispatcher.ask(self.now, id);
         self.asked.insert(id);
@@ -201,6 +201,13 @@ impl Walk {
         let held: Vec<_> = seen.replicas.iter().filter(|facts| facts.hold.is_some()).collect();
         assert!(held.len() <= 1, "one at a time: {held:?}");
         held.first().map(|facts| facts.id)
+    }
+
+    fn release(&mut self) {
+        if let Some(held) = self.held() {
+            self.dispatcher.change(self.now, held, Change::Release);
+            assert!(!self.dispatcher.may_measure(held), "it is held no more");
+        }
     }
 
     fn hold(&mut self, wanted: Option<ReplicaId>) {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,7 +16,7 @@ use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
 use tidegate_scaler::provider::ProviderError;
 use tidegate_scaler::provider::state::{StateDir, StateDirError};
-use tidegate_scaler::store::{Store, StoreError};
+use tidegate_scaler::store::{Store, StoreError, StoreView, Waiting};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
@@ -75,6 +76,16 @@ pub enum AppError {
         /// What the system said.
         error: io::Error,
     },
+    /// It served, and at its end not everything is on the disk.
+    #[error("{} does not hold everything: {why}; lost with this process: {lost}", path.display())]
+    Unsaved {
+        /// The records.
+        path: PathBuf,
+        /// Why the last write failed.
+        why: String,
+        /// What was still in memory.
+        lost: Waiting,
+    },
     /// Something else of the machine's.
     #[error("{what}: {error}")]
     System {
@@ -104,7 +115,8 @@ pub struct Addresses {
 /// found by the next start. `started` is called once requests are served.
 ///
 /// # Errors
-/// See [`AppError`]; nothing is left running then, replicas that do not stop excepted.
+/// See [`AppError`]; nothing is left running then, replicas that do not stop excepted. All but [`AppError::Unsaved`] are
+/// told before anything is served.
 pub fn run(config: Config, started: impl FnOnce(Addresses) + Send + 'static) -> Result<(), AppError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(system("cannot make a runtime"))?;
@@ -217,19 +229,23 @@ impl App {
             () = rest => {}
             () = signals.next() => tracing::warn!("leaving at once"),
         }
-        self.flush().await;
+        let flushed = self.flush().await;
         tracing::info!("stopped");
-        result
+        result.and(flushed)
     }
 
     /// Writes the rest of the records and of the access log, on threads that are left behind if they are stuck.
-    async fn flush(&self) {
+    ///
+    /// # Errors
+    /// What of the records is lost. A part of the access log is not worth an error.
+    async fn flush(&self) -> Result<(), AppError> {
+        let mut kept = Ok(());
         if let Some(store) = &self.store {
             let written = tokio::time::timeout(FLUSH, store.close()).await;
-            let view = store.view();
-            if written.is_err() || view.waiting > 0 {
-                let why = view.trouble.unwrap_or_else(|| "it takes too long".to_owned());
-                tracing::error!("{} does not hold everything: {why}", view.path.display());
+            let StoreView { path, trouble, waiting: lost, .. } = store.view();
+            if written.is_err() || !lost.is_empty() || trouble.is_some() {
+                let why = trouble.unwrap_or_else(|| format!("the disk does not answer within {FLUSH:?}"));
+                kept = Err(AppError::Unsaved { path, why, lost });
             }
         }
         let access = Arc::clone(&self.access);
@@ -241,6 +257,7 @@ impl App {
         if thread.is_ok() && tokio::time::timeout(FLUSH, flushed).await.is_err() {
             tracing::warn!("the end of the access log is not written: nobody takes it");
         }
+        kept
     }
 }
 

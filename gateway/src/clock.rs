@@ -11,19 +11,38 @@ use tidegate_scaler::store::Epoch;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep_until};
 
+/// A suspension takes longer than this.
+const LEAST_SLEEP: Duration = Duration::from_millis(100);
 /// Ten years, in microseconds.
 const FAR: u64 = 10 * 365 * 86_400 * 1_000_000;
 
-/// A monotonic clock whose origin is the start of the process (C4: the wall clock decides nothing). Cheap to copy.
+/// A monotonic clock whose origin is the start of the process (C4: the wall clock decides nothing). It stands still while the
+/// machine is suspended, and so does everything that goes by it: who waits, windows, limits. That is right for what
+/// sleeps too: engines here, connections, timers. Money does not sleep, so accounts add [`Clock::asleep`]. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: tokio::time::Instant,
+    /// What the machine had slept since its boot at the origin.
+    slept: Duration,
+}
+
+/// How long the machine has been suspended since its boot; rather too little than too much.
+fn slept() -> Duration {
+    let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    let (all, awake) = (read(ClockId::Boottime), read(ClockId::Monotonic));
+    // What passes between the two counts as awake. Less than a moment is none.
+    Some(all.saturating_sub(awake)).filter(|slept| *slept >= LEAST_SLEEP).unwrap_or_default()
 }
 
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
-        Self { origin: tokio::time::Instant::now() }
+        Self { origin: tokio::time::Instant::now(), slept: slept() }
+    }
+
+    /// How long the machine has been suspended since the start of this clock.
+    pub fn asleep(&self) -> Duration {
+        slept().saturating_sub(self.slept)
     }
 
     /// Now, in whole microseconds since the start. Never [`Instant::ZERO`], so that zero can mean "never happened".
@@ -50,8 +69,8 @@ impl Clock {
     /// When this clock started, told so that a later run understands it.
     pub fn epoch(&self) -> Epoch {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let run = self.now().since(Instant::ZERO);
-        let monotonic = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+        let run = self.now().since(Instant::ZERO).saturating_add(self.asleep());
+        let monotonic = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
         let wall = wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         Epoch {
             boot: boot.trim().to_owned(),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::replica::EngineReport;
 use tidegate_shared::time::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::config::BaseUrl;
 use crate::openai::Operation;
@@ -37,6 +37,8 @@ pub struct Endpoint {
     closed: AtomicBool,
     closing: Notify,
     suspected: Notify,
+    /// It is parked, and asked for nothing (C6).
+    rests: watch::Sender<bool>,
     look: tokio::sync::Mutex<Look>,
     /// A series of metrics, for ever: made for those replicas that fail.
     errors: OnceLock<Counter>,
@@ -85,6 +87,7 @@ impl Endpoint {
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             suspected: Notify::new(),
+            rests: watch::Sender::new(false),
             look: tokio::sync::Mutex::default(),
             errors: OnceLock::new(),
             signal_errors: OnceLock::new(),
@@ -200,6 +203,17 @@ impl Endpoint {
     /// Resolves when somebody suspects that it is down.
     pub async fn until_suspected(&self) {
         self.suspected.notified().await;
+    }
+
+    /// It is parked from now on, or not any more: while it is, nobody probes it (C6).
+    pub fn rest(&self, rests: bool) {
+        self.rests.send_replace(rests);
+    }
+
+    /// Resolves when it is parked, or when it is not, as `rests` says.
+    pub async fn until_rests(&self, rests: bool) {
+        // Fails only when the sender is gone, and the sender is `self`.
+        let _ = self.rests.subscribe().wait_for(|now| *now == rests).await;
     }
 
     /// What it last said after it did not serve a request; held while it is asked.

@@ -2,12 +2,12 @@
 //!
 //! Ends what an earlier run left of deployments that are gone. Starts no replica: the control loop does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 use tidegate_scaler::control::Helm;
-use tidegate_scaler::house::House;
+use tidegate_scaler::house::{Asleep, House};
 use tidegate_scaler::provider::Provider;
 use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
@@ -15,13 +15,16 @@ use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
 use tidegate_scaler::provider::slurm::SlurmProvider;
 use tidegate_scaler::provider::state::StateDir;
-use tidegate_scaler::store::{self, Epoch, KeptDrain, KeptSetting, KeptTuned, Store};
+use tidegate_scaler::store::{self, Epoch, KeptDrain, KeptSetting, KeptTuned, Past, Store};
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::time::{Duration, Instant};
 
 use crate::app::AppError;
 use crate::clock::Clock;
 use crate::config::{Config, Deployment, Process, Source};
+
+/// The command by which this program becomes another one, in a session of its own.
+pub(crate) const LAUNCH: &str = "launch";
 
 /// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
 pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
@@ -49,13 +52,23 @@ pub(crate) struct Records {
     /// Who was taken out.
     pub(crate) drained: Vec<KeptDrain>,
     pub(crate) epoch: Epoch,
+    /// The last decisions of earlier runs, newest first.
+    pub(crate) past: BTreeMap<DeploymentName, Vec<Past>>,
 }
 
 impl Records {
     /// Nothing is kept.
     pub(crate) fn none(config: &Config, epoch: Epoch) -> Self {
         let (settings, tuned, drained) = (Vec::new(), Vec::new(), Vec::new());
-        Self { store: None, house: House::new(config.budget), settings, tuned, drained, epoch }
+        Self {
+            store: None,
+            house: House::new(config.budget),
+            settings,
+            tuned,
+            drained,
+            epoch,
+            past: BTreeMap::new(),
+        }
     }
 }
 
@@ -72,10 +85,11 @@ pub(crate) fn records(
     let names: BTreeSet<_> = config.deployments.iter().map(|deployment| deployment.name.clone()).collect();
     let (store, mut kept) = Store::open(&config.state_dir.join(store::FILE), epoch.clone(), &names)?;
     let (settings, tuned) = (std::mem::take(&mut kept.settings), std::mem::take(&mut kept.tuned));
-    let drained = std::mem::take(&mut kept.drained);
+    let (drained, past) = (std::mem::take(&mut kept.drained), std::mem::take(&mut kept.past));
     let sized = named(config, Source::can_start);
     let house = House::kept(config.budget, store.clone(), kept, &sized);
-    Ok(Records { store: Some(store), house, settings, tuned, drained, epoch })
+    let house = house.that_sleeps(Asleep::new(move || clock.asleep()));
+    Ok(Records { store: Some(store), house, settings, tuned, drained, epoch, past })
 }
 
 /// Takes out again who was taken out before. A fixed replica is known by its URL: one that has another now is another.
@@ -156,6 +170,12 @@ pub(crate) async fn provider(
     })
 }
 
+/// This program, which then becomes the engine in a session of its own. The path is looked up by the new process, which
+/// is this program still, even if its file has been replaced meanwhile.
+fn launcher() -> Vec<String> {
+    ["/proc/self/exe", LAUNCH].map(str::to_owned).to_vec()
+}
+
 fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
     ProcessSpec {
         deployment: settings.name.clone(),
@@ -164,5 +184,6 @@ fn spec(settings: &Deployment, process: &Process) -> ProcessSpec {
         dir: Some(process.dir.clone()),
         capacity: process.capacity,
         price: process.price,
+        launcher: if settings.sizing.parked > 0 { launcher() } else { Vec::new() },
     }
 }

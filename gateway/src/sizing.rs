@@ -96,9 +96,18 @@ impl Resizer {
         let mut set = BTreeMap::new();
         for kept in records.settings.iter().filter(|kept| kept.deployment == name && sized) {
             let key = RESIZABLE.into_iter().find(|key| *key == kept.key);
-            if let (Some(key), Ok(value)) = (key, serde_json::from_str(&kept.value)) {
-                let before = epoch.since(&kept.at, Instant::ZERO);
-                set.insert(key, Chosen { value, before, at: Instant::ZERO });
+            match (key, serde_json::from_str(&kept.value)) {
+                (Some(key), Ok(value)) => {
+                    let before = epoch.since(&kept.at, Instant::ZERO);
+                    set.insert(key, Chosen { value, before, at: Instant::ZERO });
+                }
+                (key, value) => {
+                    let why = match (key, value) {
+                        (Some(_), Err(error)) => error.to_string(),
+                        _ => format!("there is no such setting; there are {}", RESIZABLE.join(", ")),
+                    };
+                    store.iter().for_each(|store| store.unreadable("setting", &name, &kept.key, why.clone()));
+                }
             }
         }
         let tuned = records.tuned.iter().find(|kept| kept.deployment == name && sized).map(|kept| Found {

@@ -1,16 +1,18 @@
 //! The control loop of one deployment: list, announce, observe, tick, reconcile, execute. It owns no decision (the
 //! planner's) and no request (the gateway's); the gateway's clock is its clock, and only its sleeps are its own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
-use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::decision::{ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Offer;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument, debug_span};
@@ -19,7 +21,7 @@ use crate::fleet::{Change, Fleet};
 use crate::house::House;
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
-use calls::{Call, CallKind};
+use calls::{Call, CallKind, WAKE_LIMIT};
 pub use helm::{Drained, Helm};
 use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Outlook, Spending};
@@ -74,6 +76,8 @@ pub struct Control {
     book: Book,
     next_id: u32,
     calls: JoinSet<Call>,
+    /// Dropped, they end the wait for an engine that is to sleep or to wake up.
+    waits: BTreeMap<ReplicaId, oneshot::Sender<()>>,
     /// The pause that follows if the provider does not answer now.
     silence: Duration,
     status: ControlStatus,
@@ -116,6 +120,7 @@ impl Control {
             book: Book::default(),
             next_id: 0,
             calls: JoinSet::new(),
+            waits: BTreeMap::new(),
             silence: SILENCE.0,
             status: ControlStatus::default(),
             helm: Helm::default(),
@@ -182,7 +187,8 @@ impl Control {
     /// Takes in what an operator has changed.
     fn steer(&mut self, now: Instant) {
         if let (Some(planner), Some((sizing, base_fee))) = (self.planner.as_mut(), self.helm.take()) {
-            self.house.with_budget(|budget| budget.change(&self.name, base_fee, sizing.floor(), now));
+            self.house
+                .with_budget(now, |budget, now| budget.change(&self.name, base_fee, sizing.floor(), now));
             planner.resize(sizing);
         }
     }
@@ -198,7 +204,9 @@ impl Control {
             let (fleet, provider) = (&self.fleet, &self.provider);
             let explain = |id| book::explain(fleet.trouble(id), &provider.output(id));
             let late = self.book.end_overdue(now, self.start_limit, explain);
+            let asleep = self.book.end_sleepers(now, self.start_limit.min(WAKE_LIMIT), explain);
             self.tell_all(late);
+            asleep.iter().for_each(|(id, why)| self.not_woken(*id, why));
         }
         let seen = self.book.refine(observed);
         let Some(planner) = self.planner.as_mut() else {
@@ -206,13 +214,14 @@ impl Control {
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
-        let (spending, plan, actions) = self.house.with_budget(|budget| {
-            let grant = budget.see(&self.name, &seen.replicas, wants, now);
-            let spending = Spending::of(budget, &self.name, now);
+        let (spending, plan, actions) = self.house.with_budget(now, |budget, paid| {
+            let grant = budget.see(&self.name, &seen.replicas, wants, paid);
+            let spending = Spending::of(budget, &self.name, paid);
             let plan = planner.tick(&seen, &Supply { offers: offers.clone(), grant, waiting });
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
+            budget.capped(&self.name, matches!(plan.why.reason, ScaleReason::GatewayCap { .. }));
             (spending, plan, actions)
         });
         self.fleet.hold_starts(planner.starts_from());
@@ -264,6 +273,17 @@ impl Control {
             Action::Start(offer) => self.order(offer, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
             Action::Undrain(id) => self.tell(id, Change::Undrain),
+            Action::Park(id) if self.book.park(id) => {
+                self.tell(id, Change::Parked);
+                self.call(id, CallKind::Park);
+            }
+            Action::Park(_) => {}
+            Action::Wake(id) => {
+                if let Some(way) = self.book.wake(id, seen.at) {
+                    self.tell(id, Change::Waking);
+                    self.call(id, CallKind::Wake(way));
+                }
+            }
             Action::Stop(id) => {
                 let facts = seen.replicas.iter().find(|facts| facts.id == id);
                 let (phase, in_flight) =
@@ -292,9 +312,10 @@ impl Control {
     }
 
     fn notice_ready(&mut self, observed: &Observation) {
+        self.book.notice_asleep(observed);
         for new in self.book.became_ready(observed) {
             self.log.ready(&new);
-            self.status.became_ready(new.ordered_here);
+            self.status.became_ready(new.how);
             self.planner.iter_mut().for_each(Planner::became_ready);
         }
     }

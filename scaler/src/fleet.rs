@@ -28,8 +28,28 @@ pub trait Fleet: Send + Sync {
     /// before the failure that it comes of, and at each evaluation.
     fn hold_starts(&self, _until: Instant) {}
 
+    /// Asks the engine of replica `id` to sleep, over its own API; ends when it does (C6). Dropped, it waits no more.
+    fn sleep(&self, _id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {
+        Box::pin(std::future::ready(Err(NoSleep::Unknown)))
+    }
+
+    /// Asks the engine of replica `id` to wake up, over its own API; ends when it says that it does. The error is for
+    /// people.
+    fn wake(&self, _id: ReplicaId) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(std::future::ready(Err("its engine cannot be woken".to_owned())))
+    }
+
     /// Tells the gateway what happened to a replica.
     fn announce(&self, id: ReplicaId, change: Change);
+}
+
+/// Why an engine does not sleep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoSleep {
+    /// It knows nothing of that.
+    Unknown,
+    /// It should, and does not; why, for people.
+    Failed(String),
 }
 
 /// What can happen to a replica.
@@ -52,6 +72,12 @@ pub enum Change {
     Drain,
     /// Load came back; it takes requests again (C5).
     Undrain,
+    /// It is put to sleep, or was found to be: it is asked for nothing until it is woken (C6).
+    Parked,
+    /// It is being woken: phase Waking (C6).
+    Waking,
+    /// It is awake: the gateway probes it again.
+    Woken,
     /// Its start failed. It is forgotten. Waiters are refused where starts keep failing; `why` is for the operator and
     /// stays in the status of the control loop.
     StartFailed {

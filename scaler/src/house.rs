@@ -3,6 +3,7 @@
 //! top-ups and decisions survive a restart. It decides nothing, and never waits for the store.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -21,10 +22,46 @@ use crate::store::{Epoch, Kept, KeptAccount, Stamp, Store};
 const KEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// A handle on what is shared; cheap to clone. The default remembers nothing and bounds nothing.
+///
+/// Providers ask for money while the machine sleeps, and the clock that everybody else goes by stands still then. So all moments
+/// in here, and in the accounts that are kept, are later by the time that was slept since the start.
 #[derive(Clone, Debug, Default)]
 pub struct House {
     shared: Arc<Mutex<Shared>>,
     records: Option<Records>,
+    asleep: Asleep,
+}
+
+/// Tells how long the machine has been suspended since the start; never less than before.
+#[derive(Clone)]
+pub struct Asleep {
+    how_long: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// The most that was told, in microseconds.
+    most: Arc<AtomicU64>,
+}
+
+impl Asleep {
+    /// Asks `how_long` each time, which may be off by a moment.
+    pub fn new(how_long: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { how_long: Arc::new(how_long), most: Arc::default() }
+    }
+
+    fn told(&self) -> Duration {
+        let now = u64::try_from((self.how_long)().as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.most.fetch_max(now, Ordering::Relaxed).max(now))
+    }
+}
+
+impl Default for Asleep {
+    fn default() -> Self {
+        Self::new(|| Duration::ZERO)
+    }
+}
+
+impl std::fmt::Debug for Asleep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Asleep").field(&self.told()).finish()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +96,17 @@ impl House {
     /// A budget within `bounds`, for as long as the process lives.
     pub fn new(bounds: Bounds) -> Self {
         let shared = Shared { budget: Budget::new(bounds), ..Shared::default() };
-        Self { shared: Arc::new(Mutex::new(shared)), records: None }
+        Self { shared: Arc::new(Mutex::new(shared)), ..Self::default() }
+    }
+
+    /// The same, and what runs is paid for while the machine is suspended too.
+    pub fn that_sleeps(self, asleep: Asleep) -> Self {
+        Self { asleep, ..self }
+    }
+
+    /// `now` by the clock of money.
+    fn paid(&self, now: Instant) -> Instant {
+        now + self.asleep.told()
     }
 
     /// A budget within `bounds` that goes on from what was `kept`, and keeps on in `store`. What deployments have spent
@@ -79,12 +126,12 @@ impl House {
         }
         let shared = Shared { budget, added, noted: BTreeMap::new() };
         let records = Records { store, epoch, accounts: Arc::new(own) };
-        Self { shared: Arc::new(Mutex::new(shared)), records: Some(records) }
+        Self { shared: Arc::new(Mutex::new(shared)), records: Some(records), asleep: Asleep::default() }
     }
 
     /// More credit, or less; `None` where no credit is counted. It is kept in the store, which may take a moment.
     pub fn top_up(&self, amount: Money, now: Instant) -> Option<Credit> {
-        let mut shared = self.lock();
+        let (mut shared, now) = (self.lock(), self.paid(now));
         shared.budget.credit(now)?;
         shared.budget.top_up(amount);
         shared.added.0 = shared.added.0.saturating_add(amount.0);
@@ -96,14 +143,14 @@ impl House {
 
     /// The credit; `None` where it is not counted.
     pub fn credit(&self, now: Instant) -> Option<Credit> {
-        self.lock().credit(now)
+        self.lock().credit(self.paid(now))
     }
 
     /// Opens the account of `name` with what it had spent before.
     pub(crate) fn open(&self, name: &DeploymentName, base_fee: Price, floor: u32, now: Instant) {
         let kept = self.records.as_ref().and_then(|records| records.accounts.get(name));
         let spent = kept.map(|(spent, _)| spent.clone()).unwrap_or_default();
-        self.lock().budget.open(name.clone(), spent, base_fee, floor, now);
+        self.lock().budget.open(name.clone(), spent, base_fee, floor, self.paid(now));
     }
 
     /// The account of `name` goes on: `still` are the replicas that an earlier run left and that run on. Only the first
@@ -111,12 +158,14 @@ impl House {
     pub(crate) fn resume(&self, name: &DeploymentName, still: &[ReplicaId], now: Instant) {
         let Some(records) = &self.records else { return };
         let Some((_, at)) = records.accounts.get(name) else { return };
+        let now = self.paid(now);
         self.lock().budget.catch_up(name, records.epoch.since(at, now), still, now);
     }
 
-    /// Lets `work` look at the budget and change it.
-    pub(crate) fn with_budget<R>(&self, work: impl FnOnce(&mut Budget) -> R) -> R {
-        work(&mut self.lock().budget)
+    /// Lets `work` look at the budget and change it; it is given `now` as the budget counts it.
+    pub(crate) fn with_budget<R>(&self, now: Instant, work: impl FnOnce(&mut Budget, Instant) -> R) -> R {
+        let now = self.paid(now);
+        work(&mut self.lock().budget, now)
     }
 
     /// Keeps the account of `name` as of `now`, where that is due: its fleet has changed, or some time has passed.
@@ -128,13 +177,13 @@ impl House {
     pub(crate) fn close(&self, name: &DeploymentName, replicas: &[ReplicaFacts], now: Instant) {
         // One that still stands as an earlier run left it is for the next run to catch up with.
         let awake = |budget: &Budget| budget.ledger(name).is_some_and(|ledger| ledger.state().is_some());
-        self.with_budget(|budget| awake(budget).then(|| budget.see(name, replicas, false, now)));
+        self.with_budget(now, |budget, now| awake(budget).then(|| budget.see(name, replicas, false, now)));
         self.note(name, now, true);
     }
 
     fn note(&self, name: &DeploymentName, now: Instant, must: bool) {
         let Some(records) = &self.records else { return };
-        let mut shared = self.lock();
+        let (mut shared, now) = (self.lock(), self.paid(now));
         let Some(spent) = shared.budget.ledger(name).and_then(|ledger| ledger.state()).cloned() else {
             return;
         };

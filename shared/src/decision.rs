@@ -163,7 +163,7 @@ pub enum ScaleReason {
     },
     /// Demand was low for the whole window (A4, B5).
     LowDemand,
-    /// Nothing was in flight for the whole window (A5).
+    /// Nothing was in progress for the whole window (A5).
     Idle,
     /// `autoscale = false`: the fleet is held at `min` (C1).
     AutoscaleOff,
@@ -258,26 +258,28 @@ pub struct ScaleDecision {
     pub needed: u32,
     /// Replicas that there should be; growth that cannot be had now stays wanted.
     pub target: u32,
+    /// Parked replicas that are woken for it (C6).
+    #[serde(default)]
+    pub woken: u32,
     /// Why.
     pub reason: ScaleReason,
 }
 
 impl ScaleDecision {
-    /// What was seen and what it needs, as `97 in flight need 4`.
+    /// What was seen and what it needs, as `97 in progress (12 queued) need 4`: those that wait are among them.
     fn needs(&self) -> String {
-        let Self { demand, needed, .. } = self;
+        let Self { demand, needed, queued, .. } = self;
+        let queued = if *queued == 0 { String::new() } else { format!(" ({queued} queued)") };
         match (self.load, demand) {
             (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
-            (None, 0) => "nothing is in flight".to_owned(),
-            (None, 1) => format!("1 in flight needs {needed}"),
-            (None, _) => format!("{demand} in flight need {needed}"),
+            (None, 0) => "nothing is in progress".to_owned(),
+            (None, 1) => format!("1 in progress{queued} needs {needed}"),
+            (None, _) => format!("{demand} in progress{queued} need {needed}"),
         }
     }
-}
 
-/// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
-impl fmt::Display for ScaleDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The reason with its numbers.
+    fn cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (needs, target) = (self.needs(), self.target);
         match &self.reason {
             ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
@@ -303,7 +305,7 @@ impl fmt::Display for ScaleDecision {
                 write!(f, "{needs}; with one fewer, survivors would be at {percent} %")
             }
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
-            ScaleReason::Idle => f.write_str("nothing was in flight for the whole window"),
+            ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
             ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
             ScaleReason::BackingOff { failures, retry_in } => {
                 let starts = if *failures == 1 { "start" } else { "starts in a row" };
@@ -326,101 +328,17 @@ impl fmt::Display for ScaleDecision {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
-        let decision = ScaleDecision {
-            at: Instant::ZERO,
-            rule: Rule::Concurrency,
-            load: None,
-            demand,
-            queued: 3,
-            oldest_wait: Duration::from_millis(1234),
-            current: 1,
-            needed,
-            target,
-            reason,
-        };
-        decision.to_string()
-    }
-
-    #[test]
-    fn e1_reasons_are_told_with_their_numbers() {
-        let (low_for, window) = (Duration::from_secs(12), Duration::from_secs(30));
-        let retry_in = Duration::from_millis(8900);
-        for (text, expected) in [
-            (said(0, 0, 0, ScaleReason::Steady), "nothing is in flight"),
-            (said(1, 1, 1, ScaleReason::Steady), "1 in flight needs 1"),
-            (said(40, 2, 2, ScaleReason::Demand), "40 in flight need 2"),
-            (said(4, 1, 2, ScaleReason::QueueWait), "a request has waited 1.2 s, 3 queued"),
-            (said(160, 5, 4, ScaleReason::AtMax), "160 in flight need 5, but max is 4"),
-            (said(0, 0, 1, ScaleReason::AtMin), "nothing is in flight, but min is 1"),
-            (said(1, 1, 1, ScaleReason::OnTheirWay { count: 1 }), "1 is on its way"),
-            (said(1, 1, 3, ScaleReason::OnTheirWay { count: 2 }), "2 are on their way"),
-            (
-                said(1, 1, 2, ScaleReason::Cooling { low_for, window }),
-                "1 in flight needs 1, cooling 12 s of 30 s",
-            ),
-            (
-                said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }),
-                "1 failed start, next try in 9 s",
-            ),
-            (
-                said(1, 1, 1, ScaleReason::BackingOff { failures: 3, retry_in }),
-                "3 failed starts in a row, next try in 9 s",
-            ),
-        ] {
-            assert_eq!(text, expected);
-        }
-    }
-
-    #[test]
-    fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
-        let told = |load, needed, reason| {
-            let decision = ScaleDecision {
-                at: Instant::ZERO,
-                rule: Rule::TokenLoad,
-                demand: 9,
-                queued: 0,
-                oldest_wait: Duration::ZERO,
-                load,
-                current: 3,
-                needed,
-                target: 3,
-                reason,
-            };
-            decision.to_string()
-        };
-        let cap = ScaleReason::PriceCap { cap: Price(1_000_000), cheapest: Price(1_350_000) };
-        for (text, expected) in [
-            (
-                told(Some(80), 4, ScaleReason::Confirming { seen: 1, of: 2 }),
-                "memory is 80 % full, which needs 4, confirming 1/2",
-            ),
-            (
-                told(Some(40), 2, ScaleReason::Survivors { percent: 80 }),
-                "memory is 40 % full, which needs 2; with one fewer, survivors would be at 80 %",
-            ),
-            (
-                told(Some(99), 9, ScaleReason::Step { most: 2 }),
-                "memory is 99 % full, which needs 9, at most 2 are added at a time",
-            ),
-            (
-                told(None, 4, cap),
-                "9 in flight need 4, but the price cap is $1.00/h and the cheapest offer is $1.35/h",
-            ),
-            (
-                told(None, 4, ScaleReason::GatewayCap { cap: 8 }),
-                "9 in flight need 4, but the gateway may have 8 replicas over all deployments",
-            ),
-            (
-                told(None, 4, ScaleReason::Burst { grew: 12 }),
-                "the engines' queues grew by 12 since the last check",
-            ),
-        ] {
-            assert_eq!(text, expected);
+/// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
+impl fmt::Display for ScaleDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause(f)?;
+        match self.woken {
+            0 => Ok(()),
+            1 => f.write_str("; 1 parked replica is woken"),
+            woken => write!(f, "; {woken} parked replicas are woken"),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@ use crate::replica::Capacity;
 
 /// Millionths of a dollar in a dollar.
 const DOLLAR: u64 = 1_000_000;
+/// The same of a cent.
+const CENT: u128 = 10_000;
 
 /// A price for each hour of one replica, in millionths of a dollar (µ$/h). Exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,7 +31,9 @@ impl Price {
 /// As people write it: `$1.35/h`, with as many digits as it has and at least two.
 impl fmt::Display for Price {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/h", Money(i128::from(self.0)))
+        let digits = format!("{:06}", self.0 % DOLLAR);
+        let (cents, more) = digits.split_at_checked(2).unwrap_or((&digits, ""));
+        write!(f, "${}.{cents}{}/h", self.0 / DOLLAR, more.trim_end_matches('0'))
     }
 }
 
@@ -38,14 +42,15 @@ impl fmt::Display for Price {
 #[serde(transparent)]
 pub struct Money(pub i128);
 
-/// As people write it: `$12.50`, `-$0.000001`, with as many digits as it has and at least two.
+/// As people write it, to the cent: `$12.50`, `-$67.59`. Half a cent goes to the even one, so that what was spent and what is
+/// left still make the whole; JSON has the exact value.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = if self.0 < 0 { "-" } else { "" };
-        let (micros, dollar) = (self.0.unsigned_abs(), u128::from(DOLLAR));
-        let digits = format!("{:06}", micros % dollar);
-        let (cents, more) = digits.split_at_checked(2).unwrap_or((&digits, ""));
-        write!(f, "{sign}${}.{cents}{}", micros / dollar, more.trim_end_matches('0'))
+        let (whole, rest) = (self.0.unsigned_abs() / CENT, self.0.unsigned_abs() % CENT);
+        let up = rest > CENT / 2 || (rest == CENT / 2 && whole % 2 == 1);
+        let cents = whole + u128::from(up);
+        let sign = if self.0 < 0 && cents > 0 { "-" } else { "" };
+        write!(f, "{sign}${}.{:02}", cents / 100, cents % 100)
     }
 }
 
@@ -81,18 +86,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m2_money_is_written_exactly() {
+    fn m2_money_is_written_to_the_cent_and_a_price_with_all_its_digits() {
         for (micros, text) in [
             (0, "$0.00"),
-            (1, "$0.000001"),
+            (1, "$0.00"),
+            (-1, "$0.00"),
             (1_350_000, "$1.35"),
-            (1_355_000, "$1.355"),
+            (1_355_000, "$1.36"),
+            (1_365_000, "$1.36"),
+            (1_355_001, "$1.36"),
+            (-67_591_592, "-$67.59"),
             (-500_000, "-$0.50"),
-            (12_000_000, "$12.00"),
+            (9_999_999, "$10.00"),
+            (i128::MIN, "-$170141183460469231731687303715884.11"),
         ] {
             assert_eq!(Money(micros).to_string(), text);
         }
         assert_eq!(Price(2_500_000).times(4).to_string(), "$10.00/h");
+        assert_eq!(Price(1_355_001).to_string(), "$1.355001/h");
+        assert_eq!(Price(1).to_string(), "$0.000001/h");
         assert_eq!(Price(u64::MAX).times(2), Price(u64::MAX));
     }
 }

@@ -39,10 +39,14 @@ pub enum Phase {
     Provisioning,
     /// The engine's process is up; the model is loading. Never gets a request.
     Starting,
+    /// It was parked and is being woken. Never gets a request.
+    Waking,
     /// The engine says that the model is loaded; takes requests.
     Ready,
     /// Takes no new request; finishes the running ones (C5).
     Draining,
+    /// Drained and kept asleep instead of stopped (C6). Takes no request; woken before a new one is started.
+    Parked,
     /// Was ready, and does not answer now or has died. Takes no request.
     Failed,
     /// Stopped for good.
@@ -55,8 +59,10 @@ impl Phase {
         match self {
             Self::Provisioning => "provisioning",
             Self::Starting => "starting",
+            Self::Waking => "waking",
             Self::Ready => "ready",
             Self::Draining => "draining",
+            Self::Parked => "parked",
             Self::Failed => "failed",
             Self::Gone => "gone",
         }
@@ -137,9 +143,9 @@ impl ReplicaFacts {
         matches!(self.phase, Phase::Ready)
     }
 
-    /// Whether it was ordered and is not ready yet.
+    /// Whether it was ordered, or is being woken, and is not ready yet.
     pub const fn is_on_its_way(&self) -> bool {
-        matches!(self.phase, Phase::Provisioning | Phase::Starting)
+        matches!(self.phase, Phase::Provisioning | Phase::Starting | Phase::Waking)
     }
 }
 

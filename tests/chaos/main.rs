@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod clock;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod crowd;
 #[cfg(test)]
 mod cuts;
@@ -26,6 +28,8 @@ mod framing;
 mod killed;
 #[cfg(test)]
 mod loading;
+#[cfg(test)]
+mod parked;
 #[cfg(test)]
 mod ports;
 #[cfg(test)]

@@ -26,8 +26,9 @@ async fn send(gateway: &Gateway, method: Method, path: &str, body: &Value) -> An
     answer
 }
 
-async fn resize(gateway: &Gateway, change: Value) {
-    send(gateway, Method::PUT, "/deployments/chat/sizing", &change).await;
+/// Changes the size; gives what it warns of.
+async fn resize(gateway: &Gateway, change: Value) -> Value {
+    send(gateway, Method::PUT, "/deployments/chat/sizing", &change).await.json()["warning"].clone()
 }
 
 /// Waits until status, `why` and metrics all say that `reason` blocks growth; gives what `why` says at `line`.
@@ -70,12 +71,14 @@ async fn c2_max_blocks_growth_until_it_is_raised() {
 async fn c2_m1_a_price_cap_below_every_offer_blocks_growth_until_it_is_raised() {
     let gateway = Gateway::launch(Config::of(fleet().set("process.price", 2))).await;
     gateway.ready_replicas(1).await;
-    resize(&gateway, json!({"price_cap": 1.5})).await;
+    let warned = resize(&gateway, json!({"price_cap": 1.5})).await;
+    let begins = "the price cap of $1.50/h is below the cheapest offer, $2.00/h";
+    assert!(warned.as_str().is_some_and(|warned| warned.starts_with(begins)), "{warned}");
     let clients = busy(&gateway, 2);
     let told = blocked(&gateway, "price_cap", "blocked").await;
     assert!(told.contains("$1.50/h") && told.contains("$2.00/h"), "{told}");
     assert_eq!(gateway.status().await["deployments"][0]["replicas"].as_array().map(Vec::len), Some(1));
-    resize(&gateway, json!({"price_cap": 2})).await;
+    assert_eq!(resize(&gateway, json!({"price_cap": 2})).await, Value::Null);
     resumes(&gateway, "price_cap", 2, clients).await;
 }
 

@@ -42,6 +42,8 @@ mod priority;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod records;
+#[cfg(test)]
 mod routing;
 #[cfg(test)]
 mod secrets;

@@ -72,7 +72,7 @@ async fn e2_a_full_fleet_at_max_says_who_waits_and_what_is_needed() {
     gateway.ready_replicas(1).await;
     let clients = busy(&gateway, 3);
     gateway.queued(2).await;
-    let needs = "max is 1 and 1 is there, while 3 in flight (2 of them queued) need 3 replicas; ";
+    let needs = "max is 1 and 1 is there, while 3 in progress (2 of them queued) need 3 replicas; ";
     let mut found = Value::Null;
     eventually("the evaluation that follows has seen them", async || {
         found = finding(&gateway, "at_max", "now").await;
@@ -118,7 +118,7 @@ async fn e2_a_fleet_cools_and_then_stays_at_min() {
         Gateway::launch(Config::of(deployment.set("target_concurrency", 1).set("window", "5s"))).await;
     gateway.ready_replicas(1).await;
     let found = finding(&gateway, "wont_drop", "now").await;
-    assert_eq!(text(&found), "min is 1: nothing is in flight, so fewer would do");
+    assert_eq!(text(&found), "min is 1: nothing is in progress, so fewer would do");
     let clients = busy(&gateway, 2);
     gateway.ready_replicas(2).await;
     clients.iter().for_each(JoinHandle::abort);
@@ -132,7 +132,7 @@ async fn e2_a_fleet_cools_and_then_stays_at_min() {
         }
     })
     .await;
-    assert!(told.starts_with("nothing is in flight, and 2 are there: low for "), "{told}");
+    assert!(told.starts_with("nothing is in progress, and 2 are there: low for "), "{told}");
     gateway.ready_replicas(1).await;
     eventually("it is at min again", async || {
         let told = text(&finding(&gateway, "wont_drop", "now").await).to_owned();
@@ -154,7 +154,7 @@ async fn e2_growth_that_is_blocked_tells_by_what_and_what_would_be_next() {
     let found = finding(&gateway, "blocked", "now").await;
     assert_eq!(
         text(&found),
-        "1 more replica is wanted (2 in flight need 2 replicas), but the gateway may have 1 replica over all \
+        "1 more replica is wanted (2 in progress need 2 replicas), but the gateway may have 1 replica over all \
          deployments, and has it"
     );
     assert_eq!(found["advice"], "raise budget.replicas, or lower min or max of another deployment");
@@ -261,7 +261,13 @@ async fn e2_an_unknown_model_names_those_that_there_are_and_an_alias_will_do() {
         "{out}"
     );
     let (code, out, _) = command(&["scale", &admin, "org/gpt-4o"]).await;
-    assert_eq!((code, out.lines().next()), (Some(0), Some("chat")), "as other commands have it");
+    let fixed = "chat  static: 1 replica, as the configuration lists them; its size is changed there";
+    assert_eq!((code, out.lines().next()), (Some(0), Some(fixed)), "as other commands have it");
+    let (code, all, _) = command(&["why", &admin]).await;
+    assert_eq!(
+        (code, all.lines().next()),
+        (Some(0), Some("chat  1 replica ready, a fixed fleet; 0 in flight, 0 queued"))
+    );
     let answer = serve(&[&stub]).await;
     let get = Client::h1(answer.admin).send(hyper::Method::POST, "/deployments/chat/why", &[], "{}").await;
     assert_eq!((get.status, get.header("allow")), (405, "GET, HEAD"));

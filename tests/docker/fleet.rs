@@ -38,9 +38,23 @@ impl Fleet {
     ) -> Option<Self> {
         let dockerd = Dockerd::start(live_restore).await?;
         let deployment = set(dockerd.deployment("chat", QUICK));
+        Some(Self::over(dockerd, deployment).await)
+    }
+
+    /// The same with other arguments for its engines.
+    pub(crate) async fn launch_with(
+        arguments: &[&str],
+        set: impl FnOnce(Deployment) -> Deployment,
+    ) -> Option<Self> {
+        let dockerd = Dockerd::start(false).await?;
+        let deployment = set(dockerd.deployment("chat", arguments));
+        Some(Self::over(dockerd, deployment).await)
+    }
+
+    async fn over(dockerd: Dockerd, deployment: Deployment) -> Self {
         let config = Config::of(deployment).set("budget.credit", 1_000_000);
         let gateway = Gateway::launch(config).await;
-        Some(Self { gateway, dockerd })
+        Self { gateway, dockerd }
     }
 
     /// Every container of the deployment that this gateway owns, whatever became of it, in order.

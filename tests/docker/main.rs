@@ -14,4 +14,6 @@ mod fleet;
 #[cfg(test)]
 mod killed;
 #[cfg(test)]
+mod parked;
+#[cfg(test)]
 mod tide;

@@ -114,6 +114,7 @@ pub struct Dispatcher {
     cold_since: Instant,
     start_failures: u32,
     start_took: Option<Duration>,
+    wake_took: Option<Duration>,
     /// No start is tried before.
     starts_from: Instant,
     /// Requests sent to replicas so far.
@@ -148,6 +149,7 @@ impl Dispatcher {
             cold_since: now,
             start_failures: 0,
             start_took: None,
+            wake_took: None,
             starts_from: Instant::ZERO,
             sent: 0,
             sent_before_hold: 0,
@@ -244,7 +246,7 @@ impl Dispatcher {
         if comes && self.replicas.get(id).is_some_and(Replica::is_open) {
             self.grew(now, id, was_ready == 0);
         }
-        self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
+        self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain | Change::Asleep);
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
             self.warm_since = now;

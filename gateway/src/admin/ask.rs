@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, HOST, ORIGIN};
+use http::header::{ALLOW, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
@@ -76,6 +76,18 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// 503: as many requests as may be are being answered.
+    pub(super) fn busy(most: usize) -> Self {
+        let text = format!("{most} requests are being answered on the admin port; try again in 1 s\n");
+        Self { status: StatusCode::SERVICE_UNAVAILABLE, text, allow: None }
+    }
+
+    /// 500: the handler panicked.
+    pub(super) fn bug() -> Self {
+        let text = "the gateway failed to handle this request; this is a bug of the gateway\n".to_owned();
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, text, allow: None }
+    }
+
     /// The answer that refuses.
     pub(super) fn response(self) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.text));
@@ -83,6 +95,9 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         headers.extend(self.allow.map(|methods| (ALLOW, HeaderValue::from_static(methods))));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
     }
 }

@@ -228,11 +228,28 @@ fn others(watched: &Watched, seen: &Observation) -> String {
         0 if !startable(&settings) => {
             "no other replica takes requests: they are refused with 503 until one does".to_owned()
         }
-        0 if settings.sizing.floor() > 0 => {
-            "no other replica takes requests: they wait for a new one, which is started as soon as max allows"
-                .to_owned()
+        0 => {
+            let coming = seen.replicas.iter().filter(|facts| facts.is_on_its_way()).count();
+            let there = u32::try_from(seen.replicas.len()).unwrap_or(u32::MAX);
+            let (most, floor) = (settings.sizing.ceiling(), settings.sizing.floor());
+            format!("no other replica takes requests: {}", meanwhile(coming, there < most, most, floor))
         }
-        0 => "no other replica takes requests: the next one waits for a new replica to start".to_owned(),
+    }
+}
+
+/// Who waits for what, while nobody takes requests: so many replicas are on their way, and there is `room` for one more or
+/// not, under a ceiling of `most` and over a floor of `floor`.
+fn meanwhile(coming: usize, room: bool, most: u32, floor: u32) -> String {
+    match (coming, room, floor) {
+        (1, ..) => "they wait for the one that is on its way".to_owned(),
+        (2.., ..) => format!("they wait for the first of {coming} that are on their way"),
+        (0, false, _) => {
+            format!("they wait until this one is stopped, since max is {most}, and then for a new one")
+        }
+        (0, true, 0) => "the next one waits for a new replica, which is started for it".to_owned(),
+        (0, true, _) => {
+            format!("they wait for a new one, which is started now, since at least {floor} must be there")
+        }
     }
 }
 
@@ -249,4 +266,20 @@ pub(super) fn sentence(
     };
     let age = humantime::format_duration(std::time::Duration::from_secs(drained.age(now).as_secs()));
     Some(format!("an operator drained it {age} ago: {}", own_way(state, facts)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::meanwhile;
+
+    #[test]
+    fn c5_what_requests_wait_for_meanwhile_is_told_as_it_is() {
+        assert_eq!(meanwhile(1, false, 2, 1), "they wait for the one that is on its way");
+        assert_eq!(meanwhile(3, true, 4, 1), "they wait for the first of 3 that are on their way");
+        let full = "they wait until this one is stopped, since max is 1, and then for a new one";
+        assert_eq!(meanwhile(0, false, 1, 1), full);
+        assert_eq!(meanwhile(0, true, 2, 0), "the next one waits for a new replica, which is started for it");
+        let floor = "they wait for a new one, which is started now, since at least 1 must be there";
+        assert_eq!(meanwhile(0, true, 2, 1), floor);
+    }
 }

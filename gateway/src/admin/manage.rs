@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tidegate_scaler::house::Credit;
 use tidegate_scaler::store::MOST_DECISIONS;
 use tidegate_shared::id::{ReplicaId, replica_name};
-use tidegate_shared::offer::Money;
+use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::problem::Problem;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -38,9 +38,15 @@ const USUAL_DECISIONS: u32 = 50;
 pub struct SizingAnswer {
     /// The deployment.
     pub deployment: String,
-    /// Each setting that can be changed while the gateway runs.
+    /// Each setting that can be changed while the gateway runs; none for a static fleet.
     pub sizing: BTreeMap<String, SizingValue>,
-    /// Why a change is not on disk yet; it is in force all the same, and is tried again.
+    /// Replicas of a static fleet, whose size is the configuration's; absent for any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<u32>,
+    /// What follows from these values that is hardly meant, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,
 }
 
@@ -67,7 +73,7 @@ pub struct CreditAnswer {
     pub added: Money,
     /// What is left.
     pub left: Money,
-    /// Why a change is not on disk yet; it is in force all the same, and is tried again.
+    /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,
 }
 
@@ -88,7 +94,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
                 let added = top_up(&body)?;
                 admin.house.top_up(added, now).ok_or_else(no_credit)?;
             }
-            let unsaved = if changes { unsaved(admin).await } else { None };
+            let unsaved = unsaved(admin).await;
             let Credit { configured, added, left } = admin.house.credit(now).ok_or_else(no_credit)?;
             Ok(json(&CreditAnswer { configured, added, left, unsaved }))
         }
@@ -98,7 +104,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
             if changes {
                 resize(watched, &body, now)?;
             }
-            let unsaved = if changes { unsaved(admin).await } else { None };
+            let unsaved = unsaved(admin).await;
             Ok(json(&sizing(watched, unsaved, now)))
         }
     }
@@ -119,7 +125,20 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };
     let sizing = origins.into_iter().map(told).collect();
-    SizingAnswer { deployment: watched.pool.name().to_string(), sizing, unsaved }
+    let count = || u32::try_from(watched.pool.observe().replicas.len()).unwrap_or(u32::MAX);
+    let fixed = (watched.provider == "static").then(count);
+    let outlook = watched.control.view().outlook;
+    let offers = outlook.map(|outlook| outlook.offers).unwrap_or_default();
+    let warning = too_dear(watched.resizer.sizing().price_cap, &offers);
+    SizingAnswer { deployment: watched.pool.name().to_string(), sizing, fixed, warning, unsaved }
+}
+
+/// What follows where no offer is within the cap.
+fn too_dear(cap: Option<Price>, offers: &[Offer]) -> Option<String> {
+    let (cap, cheapest) = (cap?, offers.iter().map(|offer| offer.price).min()?);
+    (cap < cheapest).then(|| {
+        format!("the price cap of {cap} is below the cheapest offer, {cheapest}: no replica is started; what runs is kept")
+    })
 }
 
 /// The whole body of a change.
@@ -270,7 +289,7 @@ struct Past<'a> {
     decisions: Vec<DecisionStatus>,
 }
 
-/// Why what was changed just now is not on disk.
+/// Why what was changed until now is not on disk. Also asked by who only looks: somebody else may have changed it just now.
 pub(super) async fn unsaved(admin: &Admin) -> Option<String> {
     let store = admin.store.as_ref()?;
     match timeout(DISK, store.flush()).await {
@@ -293,4 +312,23 @@ pub(super) fn conflict(message: String) -> ApiError {
 /// The body of an answer.
 pub(super) fn json(answer: &impl Serialize) -> Bytes {
     serde_json::to_vec(answer).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_shared::replica::Capacity;
+
+    #[test]
+    fn c2_a_cap_below_every_price_is_warned_of() {
+        let offers = [135, 90].map(|cents| Offer::new("L4", Capacity::ONE, Price(cents * 10_000)));
+        let warned = too_dear(Some(Price(500_000)), &offers).expect("a warning");
+        assert!(
+            warned.starts_with("the price cap of $0.50/h is below the cheapest offer, $0.90/h: no replica"),
+            "{warned}"
+        );
+        assert_eq!(too_dear(Some(Price(900_000)), &offers), None, "the cheapest is within it");
+        assert_eq!(too_dear(None, &offers), None);
+        assert_eq!(too_dear(Some(Price(1)), &[]), None, "nobody knows yet");
+    }
 }

@@ -10,30 +10,27 @@ pub mod manage;
 mod page;
 mod reason;
 pub mod route;
+mod serve;
 pub mod status;
 mod tune;
 pub mod tuned;
 pub mod why;
 
-use std::convert::Infallible;
-use std::net::TcpListener;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
 use tidegate_scaler::house::House;
-use tidegate_scaler::store::Store;
+use tidegate_scaler::store::{Past, Store};
 use tidegate_shared::demand::Observation;
-use tidegate_shared::id::replica_name;
+use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::time::Instant;
 
 use crate::clock;
 use crate::openai::ApiError;
@@ -44,16 +41,25 @@ use crate::sizing::Resizer;
 use crate::telemetry::meter::{self, DeploymentMeter, Figures};
 use ask::{Ask, ask};
 use page::Page;
+pub use serve::serve;
 use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
     RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use tune::Feed;
 
-/// How long a connection may be idle or take to send a request's head.
-const HEADER_READ: Duration = Duration::from_secs(30);
-const PHASES: [Phase; 5] =
-    [Phase::Provisioning, Phase::Starting, Phase::Ready, Phase::Draining, Phase::Failed];
+const PHASES: [Phase; 7] = [
+    Phase::Provisioning,
+    Phase::Starting,
+    Phase::Waking,
+    Phase::Ready,
+    Phase::Draining,
+    Phase::Parked,
+    Phase::Failed,
+];
+
+/// What there is to say of a replica that is parked.
+const SLEEPS: &str = "it sleeps, and is woken before another is started";
 
 /// What the operator's side knows of one deployment.
 #[derive(Clone, Debug)]
@@ -82,6 +88,8 @@ pub struct Admin {
     /// What survives restarts; `None` where nothing does.
     store: Option<Store>,
     house: House,
+    /// The last decisions of earlier runs, newest first.
+    past: BTreeMap<DeploymentName, Vec<Past>>,
     render: Render,
     page: Page,
 }
@@ -94,14 +102,14 @@ impl Admin {
         records: &Records,
         render: Render,
     ) -> Arc<Self> {
-        let (store, house) = (records.store.clone(), records.house.clone());
-        Arc::new(Self { gateway, watched, store, house, render, page: Page::new() })
+        let (store, house, past) = (records.store.clone(), records.house.clone(), records.past.clone());
+        Arc::new(Self { gateway, watched, store, house, past, render, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: self.gateway.clock.now().since(tidegate_shared::time::Instant::ZERO).as_secs_f64(),
+            uptime_s: self.gateway.clock.now().since(Instant::ZERO).as_secs_f64(),
             records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
             tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
@@ -113,6 +121,10 @@ impl Admin {
         let view = watched.control.view();
         let replicas = replicas(watched, &seen, &known, &view);
         let told = |decision| DecisionStatus::new(decision, seen.at);
+        let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
+            let age = past.age + seen.at.since(Instant::ZERO);
+            DecisionStatus::new(&past.decision, past.decision.at + age)
+        });
         let sizing = watched.resizer.sizing();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
@@ -127,7 +139,7 @@ impl Admin {
             conversations,
             replicas,
             decision: view.newest.as_ref().map(told),
-            decisions: view.history.iter().rev().take(MOST_DECISIONS).map(told).collect(),
+            decisions: view.history.iter().rev().map(told).chain(before).take(MOST_DECISIONS).collect(),
             money: (watched.provider != "static").then_some(MoneyStatus {
                 spent: view.spending.spent,
                 rate: view.spending.rate,
@@ -135,6 +147,7 @@ impl Admin {
                 credit: view.spending.credit,
             }),
             sizing: manage::sizing(watched, None, seen.at).sizing,
+            tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
             trouble: view
                 .provider_error
@@ -161,7 +174,12 @@ impl Admin {
                 decisions: view.by_reason,
                 ejections: judged.ejections,
                 retries_refused: judged.retries_refused,
-                starts: [("ready", view.starts_ready), ("failed", view.starts_failed)],
+                starts: [
+                    ("ready", view.starts_ready),
+                    ("failed", view.starts_failed),
+                    ("woken", view.wakes_ready),
+                    ("not_woken", view.wakes_failed),
+                ],
             });
         }
         if let Some(until) = self.gateway.tls.as_ref().and_then(|shown| shown.until()) {
@@ -246,6 +264,7 @@ fn replicas(
         drained: drained.contains_key(&facts.id),
         own_only: facts.own_only,
         why: out(facts).or_else(|| match &known.endpoint {
+            _ if facts.phase == Phase::Parked && !fixed => Some(SLEEPS.to_owned()),
             Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
             None => view.pending.get(&facts.id).cloned(),
         }),
@@ -269,37 +288,4 @@ fn told(answer: Result<Bytes, ApiError>, status: &mut StatusCode) -> Bytes {
         *status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::BAD_REQUEST);
         error.body()
     })
-}
-
-/// Serves the operator's side for ever.
-pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!("the admin port cannot be served: {error}");
-            return;
-        }
-    };
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!("cannot accept a connection on the admin port: {error}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        let admin = Arc::clone(&admin);
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let admin = Arc::clone(&admin);
-                async move { Ok::<_, Infallible>(admin.answer(request).await) }
-            });
-            let _ = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_READ)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
 }

@@ -120,6 +120,8 @@ pub(super) fn against(candidate: &Candidate) -> Option<&'static str> {
         Standing::NotReady => match candidate.phase {
             Phase::Provisioning => "not started yet",
             Phase::Starting => "starting",
+            Phase::Waking => "being woken",
+            Phase::Parked => "parked",
             Phase::Draining => "draining",
             Phase::Failed => "failed",
             Phase::Ready | Phase::Gone => "not ready",

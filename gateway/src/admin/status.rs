@@ -73,24 +73,42 @@ pub struct RecordsStatus {
     pub waiting: usize,
     /// Decisions that were dropped because too many waited.
     pub dropped: u64,
+    /// Rows that cannot be read and are left out, each with its table, its key and why.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
+    /// What is wrong, as a sentence; absent while all is well.
+    #[serde(default)]
+    pub problem: Option<String>,
 }
 
 impl RecordsStatus {
     /// What the store says.
     pub fn new(view: StoreView) -> Self {
-        let StoreView { path, trouble, waiting, dropped } = view;
-        Self { file: path.display().to_string(), trouble, waiting, dropped }
+        let problem = problem(&view);
+        let StoreView { path, trouble, waiting, dropped, unreadable } = view;
+        let (file, waiting) = (path.display().to_string(), waiting.records());
+        Self { file, trouble, waiting, dropped, unreadable, problem }
     }
+}
 
-    /// What is wrong, as a sentence; `None` while all is well.
-    pub fn sentence(&self) -> Option<String> {
-        let Self { file, trouble, waiting, dropped } = self;
-        let why = trouble.as_ref()?;
-        let lost = if *dropped == 0 { String::new() } else { format!(", {dropped} decisions are lost") };
-        Some(format!(
-            "{file} takes nothing: {why}; {waiting} records are held in memory and would be lost with the gateway{lost}"
-        ))
+/// What is wrong with the records, as a sentence.
+fn problem(view: &StoreView) -> Option<String> {
+    let StoreView { path, trouble, waiting, dropped, unreadable } = view;
+    let mut parts = Vec::new();
+    if let Some(why) = trouble {
+        let lost = if *dropped == 0 { String::new() } else { format!("; {dropped} decisions are lost") };
+        parts.push(format!(
+            "nothing is saved: {why}; held in memory, and lost if the gateway ends: {waiting}{lost}"
+        ));
     }
+    if !unreadable.is_empty() {
+        let rows = match unreadable.len() {
+            1 => "a row cannot be read and is".to_owned(),
+            count => format!("{count} rows cannot be read and are"),
+        };
+        parts.push(format!("{rows} left out: {}", unreadable.join("; ")));
+    }
+    (!parts.is_empty()).then(|| format!("{}: {}", path.display(), parts.join(". Also, ")))
 }
 
 /// One deployment.
@@ -132,6 +150,9 @@ pub struct DeploymentStatus {
     /// How traffic differs from what the target in force was tuned on, for people (A1); absent where it does not.
     #[serde(default)]
     pub drift: Option<String>,
+    /// That a replica is measured just now, for people (A1); absent where none is.
+    #[serde(default)]
+    pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
 }
@@ -360,6 +381,7 @@ mod tests {
             current: 2,
             needed: 1,
             target: 2,
+            woken: 0,
             reason: ScaleReason::Cooling { low_for: second * 12, window: second * 30 },
         };
         let told = DecisionStatus::new(&decision, Instant::ZERO + second * 5);
@@ -367,7 +389,7 @@ mod tests {
         assert_eq!((told.demand, told.queued, told.current, told.needed, told.target), (3, 1, 2, 1, 2));
         assert_eq!(
             (told.reason.as_str(), told.text.as_str()),
-            ("cooling", "3 in flight need 1, cooling 12 s of 30 s")
+            ("cooling", "3 in progress (1 queued) need 1, cooling 12 s of 30 s")
         );
     }
 }

@@ -18,17 +18,19 @@ use tidegate_scaler::store::Tuned;
 use tidegate_scaler_core::config::Task;
 use tidegate_scaler_core::tune::drift::{LEAST_SEEN, Workload};
 use tidegate_scaler_core::tune::search::{Goals, MOST};
-use tidegate_shared::id::replica_name;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::Hold;
 use tidegate_shared::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
 
 use super::manage::{body, conflict, find, find_replica, named_by, unsaved};
 use super::{Admin, Watched, drift};
 use crate::openai::ApiError;
 use crate::pool::{Holding, NoHold};
 use crate::sizing::sentence;
-use crate::tune::{Done, Event, Job, Stop, USUAL, run};
+use crate::tune::{Done, Event, Job, Source, Stop, USUAL, run};
 
 /// Most tokens that a prompt or an answer is asked to have.
 const MOST_TOKENS: u64 = 1_000_000;
@@ -41,6 +43,8 @@ const MOST_LIMIT: u64 = 24 * 60 * 60;
 const MOST_GOAL: f64 = 3_600_000.0;
 /// Events that wait for a client that reads slowly; then measuring waits.
 const WAITING: usize = 64;
+/// How long the last event waits for such a client.
+const LAST_WORD: Duration = Duration::from_secs(30);
 
 /// What is asked. All of it may be left out.
 #[derive(Debug, Default, Deserialize)]
@@ -142,14 +146,14 @@ pub(super) async fn begin(admin: &Arc<Admin>, request: Request<Incoming>) -> Res
         )));
     }
     let holding = hold(&watched, asked.replica.as_deref())?;
-    let (workload, learned) = workload(&watched, &asked);
+    let (workload, from) = workload(&watched, &asked);
     let job = Job {
         holding,
         deployment: watched.pool.name().to_string(),
         model: settings.model,
         clock: admin.gateway.clock,
         workload,
-        learned,
+        from,
         goals: asked.goals(),
         only: asked.at.clone(),
         limit: Duration::from_secs(asked.limit_s.unwrap_or(USUAL_LIMIT)),
@@ -190,7 +194,8 @@ async fn measure(admin: Arc<Admin>, watched: Watched, job: Job, dry_run: bool, o
             Event::Failed { why: stop.to_string() }
         }
     };
-    let _ = out.send(event).await;
+    // The replica serves again by now; a client that reads nothing is not waited for for ever.
+    let _ = timeout(LAST_WORD, out.send(event)).await;
 }
 
 async fn found(admin: &Admin, watched: &Watched, done: Done, dry_run: bool) -> Event {
@@ -240,6 +245,12 @@ fn hold(watched: &Watched, wanted: Option<&str>) -> Result<Holding, ApiError> {
     })
 }
 
+/// What is told of a deployment while one of its replicas is held.
+pub(super) fn running(name: &DeploymentName, seen: &Observation) -> Option<String> {
+    let held = seen.replicas.iter().find_map(|replica| Some((replica.id, replica.hold?)));
+    held.map(|(id, hold)| format!("{} is {}", replica_name(name, id), self::held(hold)))
+}
+
 /// What is told of a replica that is held.
 pub(super) fn held(hold: Hold) -> String {
     match hold {
@@ -248,19 +259,18 @@ pub(super) fn held(hold: Hold) -> String {
     }
 }
 
-/// What to measure with: as asked, else as traffic was lately, else the usual; and whether all of it is learned.
-fn workload(watched: &Watched, asked: &Asked) -> (Workload, bool) {
-    let usual = watched.pool.usual().filter(|(_, _, seen)| *seen >= LEAST_SEEN);
-    let learned = usual.is_some() && asked.prompt_tokens.is_none() && asked.output_tokens.is_none();
-    let usual = usual.map_or(USUAL, |(prompt, output, _)| Workload {
-        prompt_tokens: prompt.0.max(1),
-        output_tokens: output.0.max(2),
-    });
-    let workload = Workload {
-        prompt_tokens: asked.prompt_tokens.unwrap_or(usual.prompt_tokens),
-        output_tokens: asked.output_tokens.unwrap_or(usual.output_tokens),
+/// What to measure with: as asked, else as traffic was lately, else the usual; and which of these it is.
+fn workload(watched: &Watched, asked: &Asked) -> (Workload, [Source; 2]) {
+    let seen = watched.pool.usual().filter(|(_, _, seen)| *seen >= LEAST_SEEN);
+    let seen = seen.map(|(prompt, output, _)| (prompt.0.max(1), output.0.max(2))).unzip();
+    let pick = |asked: Option<u64>, seen: Option<u64>, usual: u64| match (asked, seen) {
+        (Some(asked), _) => (asked, Source::Asked),
+        (None, Some(seen)) => (seen, Source::Traffic),
+        (None, None) => (usual, Source::Guess),
     };
-    (workload, learned)
+    let (prompt_tokens, prompts) = pick(asked.prompt_tokens, seen.0, USUAL.prompt_tokens);
+    let (output_tokens, answers) = pick(asked.output_tokens, seen.1, USUAL.output_tokens);
+    (Workload { prompt_tokens, output_tokens }, [prompts, answers])
 }
 
 #[cfg(test)]

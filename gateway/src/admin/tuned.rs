@@ -39,7 +39,7 @@ pub struct TunedAnswer {
     pub deployment: String,
     /// What was found last; absent where nothing was.
     pub tuned: Option<TunedFound>,
-    /// Why a change is not on disk yet; it is in force all the same, and is tried again.
+    /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,
 }
 
@@ -69,12 +69,11 @@ pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<
     let body = if changes { body(admin, request).await? } else { Bytes::new() };
     let watched = find(admin, named_by(&path, "/tuned"))?;
     let now = admin.gateway.clock.now();
-    let mut waits = None;
     if changes {
         fixed(watched)?;
         change(watched, &body, now)?;
-        waits = unsaved(admin).await;
     }
+    let waits = unsaved(admin).await;
     let tuned = watched.resizer.tuned(now).map(found);
     Ok(json(&TunedAnswer { deployment: watched.pool.name().to_string(), tuned, unsaved: waits }))
 }

@@ -74,7 +74,7 @@ mod tests {
     fn c5_what_follows_is_told_and_what_a_restart_would_forget() {
         let answer = r#"{"deployment":"chat","replica":"chat-2","state":"draining","in_flight":2,
             "follows":"it takes no new request","unsaved":"database or disk is full"}"#;
-        let expected = "chat-2 drains: it takes no new request\nnot saved yet, a restart would forget it: database \
+        let expected = "chat-2 drains: it takes no new request\nnot saved, a restart would forget it: database \
             or disk is full\n";
         assert_eq!(text(serde_json::from_str(answer).expect("the shape")), expected);
     }

@@ -175,7 +175,10 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
             | Standing::WarmingUp,
             _,
         ) => Some(Tint::Yellow),
-        (Standing::NotReady, Phase::Provisioning | Phase::Starting | Phase::Draining)
+        (
+            Standing::NotReady,
+            Phase::Provisioning | Phase::Starting | Phase::Waking | Phase::Draining | Phase::Parked,
+        )
         | (Standing::Aside | Standing::OwnOnly, _) => Some(Tint::Cyan),
         (
             Standing::Ejected

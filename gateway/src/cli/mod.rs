@@ -8,6 +8,7 @@ mod check;
 mod drain;
 mod explain;
 mod grid;
+mod launch;
 mod programs;
 mod quickstart;
 mod render;
@@ -28,6 +29,7 @@ use thiserror::Error;
 
 use crate::app::AppError;
 use crate::engine::{EngineArgs, EngineError};
+use crate::provide::LAUNCH;
 use crate::quickstart::QuickstartError;
 use admin::AdminError;
 use route::RouteError;
@@ -83,6 +85,9 @@ enum Command {
     Tune(tune::TuneArgs),
     /// Run the stand-in engine: no model, real time, for tests and demos.
     Engine(EngineArgs),
+    /// Become a program in a session of its own; the gateway runs engines by it.
+    #[command(name = LAUNCH, hide = true)]
+    Launch(launch::LaunchArgs),
 }
 
 /// The configuration that is taken where none is named.
@@ -120,6 +125,8 @@ enum CliError {
     Route(#[from] RouteError),
     #[error(transparent)]
     Tune(#[from] TuneError),
+    #[error("{0}")]
+    Launch(io::Error),
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
@@ -138,6 +145,7 @@ pub fn main() -> ExitCode {
         Command::Drain(args) => drain::run(&args),
         Command::Credit(args) => scale::credit(&args),
         Command::Tune(args) => tune::run(&args),
+        Command::Launch(args) => launch::run(&args).map_err(CliError::Launch),
         Command::Engine(args) => serve::engine(args),
     };
     match done {

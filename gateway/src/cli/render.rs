@@ -21,8 +21,8 @@ const DECISIONS: usize = 5;
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
     let mut text = format!("tidegate {}, up {}\n", clean(&status.version), age(status.uptime_s));
-    if let Some(trouble) = status.records.as_ref().and_then(|records| records.sentence()) {
-        text.push_str(&sentence("trouble: ", &trouble, Some(Tint::Red), style));
+    if let Some(trouble) = status.records.as_ref().and_then(|records| records.problem.as_ref()) {
+        text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
     if let Some(trouble) = status.tls.as_ref().and_then(|tls| tls.trouble.as_ref()) {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
@@ -46,6 +46,9 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(decision) = &deployment.decision {
         let wants = format!("wants {}: {}", counted(decision.target, "replica"), decision.text);
         text.push_str(&sentence("", &wants, None, style));
+    }
+    if let Some(tuning) = &deployment.tuning {
+        text.push_str(&sentence("tuning: ", tuning, Some(Tint::Yellow), style));
     }
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
@@ -171,10 +174,10 @@ fn phase(replica: &ReplicaStatus) -> Cell {
 const fn tint(phase: Phase) -> Option<Tint> {
     match phase {
         Phase::Ready => Some(Tint::Green),
-        Phase::Provisioning | Phase::Starting => Some(Tint::Yellow),
+        Phase::Provisioning | Phase::Starting | Phase::Waking => Some(Tint::Yellow),
         Phase::Draining => Some(Tint::Cyan),
         Phase::Failed => Some(Tint::Red),
-        Phase::Gone => Some(Tint::Dim),
+        Phase::Parked | Phase::Gone => Some(Tint::Dim),
     }
 }
 

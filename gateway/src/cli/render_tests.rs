@@ -14,7 +14,7 @@ const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
    {"id":"chat-4","phase":"starting","age_s":1.04,"in_flight":0,"load_tokens":0,"capacity":1,"conversations":0,"url":null,"why":"loading the model\u001b[2J"}],
   "decision":{"age_s":0.4,"demand":37,"queued":2,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 is on its way"},
   "decisions":[
-   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in flight need 5, but max is 4"},
+   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in progress need 5, but max is 4"},
    {"age_s":64.0,"demand":1,"queued":1,"oldest_wait_s":0,"current":0,"needed":1,"target":1,"reason":"from_zero","text":"a request waits and no replica is ready"}],
   "new_field":1},
  {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
@@ -48,8 +48,8 @@ chat  process, flex, 0 to 4 replicas; 1 ready
   chat-4: loading the model [2J
 
     DECIDED  REPLICAS  WHY
-   1.4s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in flight
-                       need 5, but max is 4
+   1.4s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in
+                       progress need 5, but max is 4
   1m 4s ago    0 -> 1  a request waits and no replica is ready
 
 embed  static, fixed at 2 replicas; 1 ready, 1 of them ejected
@@ -80,7 +80,7 @@ fn a_pipe_gets_each_sentence_on_one_line() {
     let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
     let text = render(&status, Style::PLAIN);
     assert!(
-        text.lines().any(|line| line.ends_with("1000 queued; 120 in flight need 5, but max is 4")),
+        text.lines().any(|line| line.ends_with("1000 queued; 120 in progress need 5, but max is 4")),
         "{text}"
     );
 }
@@ -125,13 +125,13 @@ fn the_shape_survives_a_round_trip() {
 #[test]
 fn a1_the_status_tells_what_was_set_and_tuned_and_what_the_records_suffer() {
     let status = r#"{"version":"0.1.0","uptime_s":3,"records":{"file":"s/.tidegate.db","trouble":"database or disk is full",
-      "waiting":3,"dropped":0},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
+      "waiting":3,"dropped":0,"problem":"s/.tidegate.db: nothing is saved: the disk is full"},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
       "in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,"replicas":[],"decision":null,"trouble":null,"sizing":{
       "max":{"value":4,"from":"default","age_s":null},"min":{"value":1,"from":"set","age_s":64},
       "target_concurrency":{"value":24,"from":"tuned","age_s":190000,"on":"L4"}}}]}"#;
     let text = render(&serde_json::from_str(status).expect("the shape"), Style::PLAIN);
-    let expected = "tidegate 0.1.0, up 3.0s\n  trouble: s/.tidegate.db takes nothing: database or disk is full; 3 records \
-                    are held in memory and would be lost with the gateway\n\nchat  process, flex, 1 to 4 replicas; 0 \
+    let expected = "tidegate 0.1.0, up 3.0s\n  trouble: s/.tidegate.db: nothing is saved: the disk \
+                    is full\n\nchat  process, flex, 1 to 4 replicas; 0 \
                     ready\n  0 in flight, 0 queued, 0 conversations\n  min 1: set by hand 1m 4s ago; target_concurrency \
                     24: tuned on L4 2d 4h ago\n";
     assert_eq!(text, expected);

@@ -68,6 +68,8 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
 pub(super) enum RouteError {
     #[error("cannot read {}: {error}{hint}", .path.display())]
     Input { path: PathBuf, error: io::Error, hint: &'static str },
+    #[error("{} is empty, and no request is", .0.display())]
+    Empty(PathBuf),
     #[error("there is no request: give a file with its body, or --model NAME and a text")]
     Nothing,
     #[error("--path {0} is none that takes a text; give the body in a file")]
@@ -125,6 +127,12 @@ fn body(args: &RouteArgs) -> Result<Bytes, RouteError> {
             bytes
         }
     };
+    if bytes.is_empty() {
+        return Err(match &args.request {
+            Some(path) if args.model.is_none() && path.as_os_str() != "-" => RouteError::Empty(path.clone()),
+            _ => RouteError::Nothing,
+        });
+    }
     let Some(model) = &args.model else { return Ok(bytes.into()) };
     let text = String::from_utf8_lossy(&bytes);
     let operation =
@@ -151,6 +159,32 @@ mod tests {
         for wrong in ["x-session-id", ": 7", "a b: 7", "x: a\nb"] {
             assert!(header(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_named_with_the_cause() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: RouteArgs,
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path("empty"), "").expect("a file");
+        let told = |request: &str| {
+            let line = <Line as clap::Parser>::parse_from(["route", request]);
+            body(&line.args).expect_err(request).to_string()
+        };
+        let missing = path("missing");
+        assert_eq!(
+            told(&missing),
+            format!(
+                "cannot read {missing}: No such file or directory (os error 2)\nA text to ask about needs --model NAME."
+            )
+        );
+        let folder = dir.path().display().to_string();
+        assert_eq!(told(&folder), format!("cannot read {folder}: Is a directory (os error 21)"));
+        assert_eq!(told(&path("empty")), format!("{} is empty, and no request is", path("empty")));
     }
 
     #[test]

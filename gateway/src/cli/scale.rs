@@ -7,12 +7,14 @@ use clap::{Args, ValueEnum};
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
+use tidegate_shared::offer::Money;
 
 use crate::admin::manage::{CreditAnswer, SizingAnswer, SizingValue};
+use crate::config::amount;
 
 use super::CliError;
 use super::admin::{AdminArgs, change, parse, verbatim};
-use super::grid::{Grid, age};
+use super::grid::{Grid, age, counted};
 use super::style::{Style, clean};
 
 pub(super) const SCALE: &str = "\
@@ -88,8 +90,8 @@ enum Setting {
 #[derive(Debug, Args)]
 pub(super) struct CreditArgs {
     /// Dollars to add, such as 25.50; a negative amount takes back. Without, shows the credit.
-    #[arg(value_name = "AMOUNT", allow_negative_numbers = true)]
-    amount: Option<String>,
+    #[arg(value_name = "AMOUNT", allow_negative_numbers = true, value_parser = amount)]
+    amount: Option<Money>,
     #[command(flatten)]
     gateway: AdminArgs,
 }
@@ -117,7 +119,7 @@ pub(super) fn credit(args: &CreditArgs) -> Result<(), CliError> {
     let url = &args.gateway.url()?;
     let (method, body) = match &args.amount {
         None => (Method::GET, String::new()),
-        Some(amount) => (Method::POST, format!("{{\"amount\": {amount}}}")),
+        Some(amount) => (Method::POST, top_up(*amount)),
     };
     let answer = change(url, method, "/credit", body)?;
     if args.gateway.json {
@@ -125,6 +127,12 @@ pub(super) fn credit(args: &CreditArgs) -> Result<(), CliError> {
     }
     let CreditAnswer { configured, added, left, unsaved } = parse(url, &answer)?;
     print(&format!("{left} left; {configured} by the configuration, {added} added\n{}", not_saved(unsaved)))
+}
+
+/// The body of a top-up, exact to the millionth.
+fn top_up(Money(micros): Money) -> String {
+    let (sign, whole) = (if micros < 0 { "-" } else { "" }, micros.unsigned_abs());
+    format!("{{\"amount\": {sign}{}.{:06}}}", whole / 1_000_000, whole % 1_000_000)
 }
 
 fn changes(args: &ScaleArgs) -> Map<String, Value> {
@@ -157,13 +165,22 @@ fn changes(args: &ScaleArgs) -> Map<String, Value> {
 }
 
 fn size(answer: &SizingAnswer, style: Style) -> String {
+    if let Some(replicas) = answer.fixed {
+        return format!(
+            "{}  static: {}, as the configuration lists them; its size is changed there\n",
+            clean(&answer.deployment),
+            counted(replicas, "replica")
+        );
+    }
     let mut table = Grid::new(&["SETTING", ">VALUE", "FROM"]);
     for (key, setting) in &answer.sizing {
         let value = shown(setting);
         let from = origin(setting);
         table.rows.push(vec![(clean(key), None), (clean(&value), None), (clean(&from), None)]);
     }
-    format!("{}\n{}{}", clean(&answer.deployment), table.render(style), not_saved(answer.unsaved.clone()))
+    let warning = answer.warning.as_ref().map(|warning| format!("warning: {}\n", clean(warning)));
+    let (name, unsaved) = (clean(&answer.deployment), not_saved(answer.unsaved.clone()));
+    format!("{name}\n{}{}{unsaved}", table.render(style), warning.unwrap_or_default())
 }
 
 /// A value without quotes; `none` for one that is not there.
@@ -190,7 +207,7 @@ fn dollars(text: &str) -> Result<serde_json::Number, &'static str> {
 }
 
 pub(super) fn not_saved(why: Option<String>) -> String {
-    let told = |why: String| format!("not saved yet, a restart would forget it: {}\n", clean(&why));
+    let told = |why: String| format!("not saved, a restart would forget it: {}\n", clean(&why));
     why.map(told).unwrap_or_default()
 }
 
@@ -222,12 +239,47 @@ mod tests {
     }
 
     #[test]
+    fn an_amount_is_checked_here_and_sent_exactly() {
+        #[derive(Parser)]
+        struct Credit {
+            #[command(flatten)]
+            args: CreditArgs,
+        }
+        let read = |amount: &str| Credit::try_parse_from(["credit", amount]).map(|line| line.args.amount);
+        for (amount, body) in [
+            ("25.50", r#"{"amount": 25.500000}"#),
+            ("+007", r#"{"amount": 7.000000}"#),
+            ("-0.000001", r#"{"amount": -0.000001}"#),
+        ] {
+            assert_eq!(top_up(read(amount).expect(amount).expect("an amount")), body);
+        }
+        for amount in ["abc", "0", "1e3", "1.0000001", "5}"] {
+            let told = read(amount).map(drop).expect_err(amount).to_string();
+            for part in [amount, "AMOUNT", "must be an amount of dollars, not 0 and up to"] {
+                assert!(told.contains(part), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fixed_fleet_is_told_in_a_sentence_and_a_warning_below_the_table() {
+        let text = |answer: &str| size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
+        let fixed = r#"{"deployment":"chat","sizing":{},"unsaved":null,"fixed":2}"#;
+        assert_eq!(
+            text(fixed),
+            "chat  static: 2 replicas, as the configuration lists them; its size is changed there\n"
+        );
+        let warned = r#"{"deployment":"chat","sizing":{},"unsaved":null,"warning":"nothing can be started"}"#;
+        assert!(text(warned).ends_with("\nwarning: nothing can be started\n"));
+    }
+
+    #[test]
     fn a_size_is_told_with_where_it_comes_from() {
         let answer = r#"{"deployment":"chat","sizing":{"max":{"value":4,"from":"default","age_s":null},
             "min":{"value":2,"from":"set","age_s":64.0}},"unsaved":"database or disk is full"}"#;
         let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
         let expected = "chat\n  SETTING  VALUE  FROM\n  max          4  default\n  min          2  set by hand 1m 4s ago\n\
-            not saved yet, a restart would forget it: database or disk is full\n";
+            not saved, a restart would forget it: database or disk is full\n";
         assert_eq!(text, expected);
     }
 }

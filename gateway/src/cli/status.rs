@@ -44,7 +44,7 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), CliError> {
 }
 
 /// The body of `GET /status`.
-fn ask(url: &BaseUrl) -> Result<Bytes, AdminError> {
+pub(super) fn ask(url: &BaseUrl) -> Result<Bytes, AdminError> {
     let request = Request::get("/status").body(Full::default());
     let request = request.map_err(|error| AdminError::foreign(url, error))?;
     granted(url, "GET /status", exchange(url, request, PATIENCE)?)

@@ -12,13 +12,14 @@ use http_body_util::Full;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tidegate_shared::time::Duration;
 
+use crate::admin::status::Status;
 use crate::admin::why::{Finding, Standing, WhyAnswer};
 use crate::config::BaseUrl;
 
-use super::CliError;
 use super::admin::{AdminArgs, AdminError, exchange, granted, parse, verbatim};
 use super::grid::wrapped;
 use super::style::{Style, Tint, clean};
+use super::{CliError, status};
 
 /// How long the whole exchange may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,6 +28,7 @@ const MARK: usize = 9;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
+  tidegate why               every deployment, one after the other
   tidegate why chat          what holds now, what matters most first
   tidegate why chat --all    every question with its answer
   tidegate why chat --json   the same for programs";
@@ -34,9 +36,9 @@ Examples:
 /// Arguments of `tidegate why`.
 #[derive(Debug, Args)]
 pub(super) struct WhyArgs {
-    /// The deployment, by its name or an alias.
+    /// The deployment, by its name or an alias; all of them unless given.
     #[arg(value_name = "MODEL")]
-    model: String,
+    model: Option<String>,
     /// Answer every question, also those to which the answer is no.
     #[arg(long)]
     all: bool,
@@ -47,16 +49,27 @@ pub(super) struct WhyArgs {
 /// Asks and shows.
 pub(super) fn run(args: &WhyArgs) -> Result<(), CliError> {
     let url = &args.gateway.url()?;
-    let answer = ask(url, &args.model)?;
     let stdout = io::stdout();
-    let text = if args.gateway.json {
-        verbatim(url, &answer)?
-    } else {
-        render(&parse::<WhyAnswer>(url, &answer)?, args.all, Style::of(&stdout))
+    let style = Style::of(&stdout);
+    let models = match &args.model {
+        Some(model) => vec![model.clone()],
+        None => names(url)?,
     };
+    let answers: Vec<Bytes> = models.iter().map(|model| ask(url, model)).collect::<Result<_, _>>()?;
+    let shown = answers.iter().map(|answer| match args.gateway.json {
+        true => verbatim(url, answer),
+        false => Ok(render(&parse::<WhyAnswer>(url, answer)?, args.all, style)),
+    });
+    let text = shown.collect::<Result<Vec<_>, _>>()?.join(if args.gateway.json { "" } else { "\n" });
     let mut out = stdout.lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
+}
+
+/// Every deployment, in the order of the configuration.
+fn names(url: &BaseUrl) -> Result<Vec<String>, AdminError> {
+    let status: Status = parse(url, &status::ask(url)?)?;
+    Ok(status.deployments.into_iter().map(|deployment| deployment.name).collect())
 }
 
 /// The body of `GET /deployments/{name}/why`.

@@ -4,7 +4,7 @@ use super::*;
 
 const SAMPLE: &str = r#"{"deployment":"chat","now":"2 replicas ready, 1 on the way, 1 to 2 allowed; 97 in flight, 12 queued, the oldest for 1.5 s","findings":[
  {"line":"starts_fail","question":"Replicas do not start","standing":"now","text":"3 starts in a row have failed, the next is tried in 9 s; chat-3 did not start: the engine ended (exit status: 3)","details":["loading weights.gguf","error: tensor 'output.weight' is not in the file, which may be cut off\u001b[2J"],"advice":"read the engine's last lines; it is tried again by itself, after pauses of up to 5 min"},
- {"line":"at_max","question":"Stuck at max while queues grow","standing":"now","text":"max is 2 and 2 are there, while 109 in flight (12 of them queued) need 4 replicas; 12 requests wait, the oldest for 1.5 s","details":[],"advice":"raise max; each one more may cost up to $1.00/h"},
+ {"line":"at_max","question":"Stuck at max while queues grow","standing":"now","text":"max is 2 and 2 are there, while 109 in progress (12 of them queued) need 4 replicas; 12 requests wait, the oldest for 1.5 s","details":[],"advice":"raise max; each one more may cost up to $1.00/h"},
  {"line":"no_credit","question":"Scale-up stopped while credit is empty","standing":"ahead","text":"$1.35 of credit is left, $60.00 spent here; it lasts 30 min at $2.70/h for all deployments","details":[],"advice":"raise the credit before it is used up","new_field":1},
  {"line":"wont_drop","question":"Won't drop below the replicas there are","standing":"no","text":"min is 2, and 2 are there","details":[],"advice":null}]}"#;
 
@@ -30,7 +30,7 @@ chat  2 replicas ready, 1 on the way, 1 to 2 allowed; 97 in
              by itself, after pauses of up to 5 min
 
   now    Stuck at max while queues grow
-         max is 2 and 2 are there, while 109 in flight (12
+         max is 2 and 2 are there, while 109 in progress (12
          of them queued) need 4 replicas; 12 requests wait,
          the oldest for 1.5 s
          do: raise max; each one more may cost up to $1.00/h

@@ -57,16 +57,18 @@ const MODES: [(&str, Mode); 2] = [("flex", Mode::Flex), ("active", Mode::Active)
 const KINDS: [&str; 5] = ["process", "docker", "exec", "slurm", "replica"];
 
 /// The settings that make no sense where the fleet is fixed.
-const SIZING_KEYS: [&str; 10] = [
+const SIZING_KEYS: [&str; 12] = [
     "rule",
     "mode",
     "min",
     "max",
+    "parked",
     "window",
     "queue_threshold",
     "autoscale",
     "drain_limit",
     "price_cap",
+    "gpu_memory",
     "base_fee",
 ];
 
@@ -97,6 +99,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     if let Some(Source::Docker(spec)) = &source {
         docker::enough_gpus(&mut table, &spec.gpus, sizing.max);
     }
+    fits(&mut table, &sizing, source.as_ref());
     let base_fee = money(&mut table, &sizing, source.as_ref());
     table.finish();
     let name = name?.value;
@@ -166,6 +169,7 @@ fn sizing(table: &mut Table<'_, '_>, usual: Sizing, headroom: Duration) -> Sizin
     let min = table.read("min", value::integer(0..=MAX_REPLICAS));
     let max = table.read("max", value::integer(0..=MAX_REPLICAS));
     let window = table.read("window", value::duration(SECOND..=DAY)).map(|found| found.value);
+    let parked = table.or("parked", usual.parked, value::integer(0..=MAX_REPLICAS));
     let threshold = table.read("queue_threshold", value::duration(Duration::ZERO..=DAY));
     let (min, max) = bounds(table.faults(), mode, min, max);
     if let Some(found) = threshold.as_ref().filter(|found| found.value > headroom) {
@@ -178,14 +182,36 @@ fn sizing(table: &mut Table<'_, '_>, usual: Sizing, headroom: Duration) -> Sizin
         mode,
         min,
         max,
+        parked,
         window: window.unwrap_or(mode.window()),
         cool: window.unwrap_or(COOL),
         queue_threshold: threshold.map_or(headroom / 2, |found| found.value),
         autoscale: table.or("autoscale", usual.autoscale, value::boolean),
         drain_limit: table.or("drain_limit", usual.drain_limit, value::duration(Duration::ZERO..=DAY)),
         price_cap: table.read("price_cap", value::dollars).map(|found| Price(found.value)),
+        memory: table.read("gpu_memory", value::size(1..=1024 * TEBI)).map(|found| found.value),
         ..usual
     }
+}
+
+/// Whether anything that is offered has the memory that the model needs (M1): only offers of Slurm tell theirs.
+fn fits(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) {
+    let (Some(need), Some(place)) = (sizing.memory, table.given("gpu_memory")) else { return };
+    let rule = match source {
+        Some(Source::Slurm(spec)) => match spec.offers.iter().filter_map(|offer| offer.memory).max() {
+            Some(most) if most >= need => return,
+            Some(most) => format!(
+                "must not be more than the memory of every offer of slurm, which is {} at most: nothing could start",
+                value::show_size(most)
+            ),
+            None => {
+                "must not be given while no offer of slurm tells its memory: nothing could start".to_owned()
+            }
+        },
+        Some(_) => "must not be given here: only offers of slurm tell their memory".to_owned(),
+        None => return,
+    };
+    table.faults().add(&place, rule);
 }
 
 /// The base fee; and whether the prices that are known now leave anything to start (M1, M3).

@@ -37,7 +37,7 @@ fn each_line_of_the_example_is_a_default() {
         assert_eq!(parse(&without.join("\n")), whole, "without: {line}");
         tried += 1;
     }
-    assert_eq!(tried, 40);
+    assert_eq!(tried, 41);
 }
 
 #[test]

@@ -120,6 +120,7 @@ fn offers(table: &mut Table<'_, '_>) -> Vec<SlurmOffer> {
         capacity: capacity(table),
         price: price(table),
         memory: table.read("memory", value::size(1..=1024 * TEBI)).map(|found| found.value),
+        cached: table.or("cached", false, value::boolean),
     };
     let place = table.place().missing("offer");
     let faults = table.faults();
@@ -142,6 +143,7 @@ fn offers(table: &mut Table<'_, '_>) -> Vec<SlurmOffer> {
                 .read("memory", value::size(1..=1024 * TEBI))
                 .map(|found| found.value)
                 .or(usual.memory),
+            cached: inner.read("cached", value::boolean).map_or(usual.cached, |found| found.value),
         };
         inner.finish();
         let Some(name) = name else { continue };

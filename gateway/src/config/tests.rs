@@ -254,7 +254,8 @@ fn wrong_shapes_are_told_apart() {
         [
             "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
              process, docker, exec, slurm, replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, \
-             http2, tls, mode, min, max, window, queue_threshold, autoscale, drain_limit, price_cap, base_fee",
+             http2, tls, mode, min, max, window, parked, queue_threshold, autoscale, drain_limit, price_cap, gpu_memory, \
+             base_fee",
             "line 4: deployment[0].MAX: is not a setting; did you mean max?",
         ]
     );

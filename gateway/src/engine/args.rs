@@ -49,6 +49,12 @@ pub struct EngineArgs {
     /// Time that loading the model takes, such as 5s; until then /health says 503.
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub load_time: Duration,
+    /// Time that waking up from `POST /sleep` takes.
+    #[arg(long, value_name = "DURATION", default_value = "200ms")]
+    pub wake_time: Duration,
+    /// It knows no sleep: `/sleep`, `/wake_up` and `/is_sleeping` are unknown paths.
+    #[arg(long)]
+    pub sleepless: bool,
     /// Length of the longest answer, in tokens, to a request that sets no bound; answers take between a
     /// quarter of it and all of it, by the hash of the prompt.
     #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(8..))]

@@ -52,6 +52,7 @@ enum Command {
     Submit { request: Box<Request>, reply: oneshot::Sender<Result<Ticket, Refusal>> },
     Cancel(Id),
     Look(oneshot::Sender<Snapshot>),
+    Forget,
 }
 
 /// A request in the engine. Dropping it takes the request out at once, wherever it is.
@@ -109,6 +110,12 @@ impl Handle {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Look(reply)).ok()?;
         answer.await.ok()
+    }
+
+    /// What is cached and not in use is forgotten.
+    pub(super) fn forget(&self) {
+        // A stopped engine has forgotten all.
+        let _ = self.commands.send(Command::Forget);
     }
 
     /// Whether the model is loaded.
@@ -187,6 +194,7 @@ impl Driver {
                     self.count(2);
                 }
             }
+            Command::Forget => self.engine.forget(),
             Command::Look(reply) => {
                 // Whoever asked may have left.
                 let _ = reply.send(Snapshot {

@@ -17,6 +17,7 @@ mod page;
 mod relay;
 mod reply;
 mod serve;
+mod sleep;
 #[cfg(test)]
 mod tests;
 mod text;

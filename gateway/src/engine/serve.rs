@@ -23,6 +23,7 @@ use super::driver::{Driver, Handle, Ticket};
 use super::faults::{Health, Misdeed, SLOW_HEALTH, Switchboard};
 use super::openai::{self, Ask, Embedding, Endpoint, Generation, Profile};
 use super::reply::{self, Body, Cut, Failure};
+use super::sleep::Bed;
 use super::{page, relay, text};
 
 /// Largest body, in bytes (that of the gateway).
@@ -46,6 +47,8 @@ struct Shared {
     profile: Profile,
     handle: Handle,
     faults: Switchboard,
+    /// `None`: it knows no sleep.
+    bed: Option<Bed>,
     exit: Notify,
     created: u64,
 }
@@ -68,11 +71,12 @@ impl Server {
         let profile = Profile { model: args.model.clone(), max_length, answer_tokens: args.answer_tokens };
         let (driver, handle) = Driver::start(settings);
         let (faults, exit, created) = (Switchboard::default(), Notify::new(), Clock::unix_seconds());
+        let bed = Bed::new(args.wake_time.into(), args.sleepless);
         Ok(Self {
             listener,
             address,
             driver,
-            engine: Arc::new(Shared { profile, handle, faults, exit, created }),
+            engine: Arc::new(Shared { profile, handle, faults, bed, exit, created }),
         })
     }
 
@@ -133,9 +137,10 @@ impl Shared {
             "/chat/completions" => self.ask(Endpoint::Chat, request).await?,
             "/completions" => self.ask(Endpoint::Completions, request).await?,
             "/embeddings" => self.ask(Endpoint::Embeddings, request).await?,
-            other => match other.strip_prefix("/models/") {
-                Some(id) => self.models(request.method(), Some(id)),
-                None => Err(Failure::unknown_path(&path)),
+            other => match (other.strip_prefix("/models/"), &self.bed) {
+                (Some(id), _) => self.models(request.method(), Some(id)),
+                (None, Some(bed)) => self.rest(bed, other, request.method()).await,
+                (None, None) => Err(Failure::unknown_path(&path)),
             },
         };
         Ok(answer.unwrap_or_else(|failure| failure.response()))
@@ -152,6 +157,27 @@ impl Shared {
         }
         self.loaded()?;
         Ok(reply::json(&json!({"status": "ok"})))
+    }
+
+    /// Sleeps, wakes up, or tells whether it sleeps.
+    async fn rest(&self, bed: &Bed, path: &str, method: &Method) -> Result<Response<Body>, Failure> {
+        match path {
+            "/is_sleeping" => only(method, &Method::GET)?,
+            "/sleep" | "/wake_up" => {
+                only(method, &Method::POST)?;
+                self.loaded()?;
+            }
+            _ => return Err(Failure::unknown_path(path)),
+        }
+        match path {
+            "/sleep" => {
+                bed.sleep();
+                self.handle.forget();
+            }
+            "/wake_up" => bed.wake().await,
+            _ => return Ok(reply::json(&json!({"is_sleeping": bed.is_asleep()}))),
+        }
+        Ok(reply::json(&json!(null)))
     }
 
     async fn metrics(&self, method: &Method) -> Result<Response<Body>, Failure> {
@@ -207,6 +233,9 @@ impl Shared {
     ) -> Result<(Ask, Option<(u32, Misdeed)>), Failure> {
         only(request.method(), &Method::POST)?;
         self.loaded()?;
+        if self.bed.as_ref().is_some_and(Bed::is_asleep) {
+            return Err(Failure::broken("The engine sleeps; POST /wake_up wakes it"));
+        }
         let body = read(request).await?;
         let ask = openai::read(endpoint, &body, &self.profile)?;
         let faults = self.faults.take();

@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 
 use super::{EngineArgs, EngineError, Server};
 
+mod sleep;
+
 #[derive(Parser)]
 #[command(args_override_self = true)]
 struct Cli {

@@ -12,5 +12,6 @@ pub mod models;
 pub mod read;
 pub mod relay;
 pub mod respond;
+pub mod space;
 pub mod stream;
 pub mod urgency;

@@ -1,7 +1,6 @@
 //! Reads the body of a request into memory, within its limits: one body (H4), all bodies (C-072), and time (H6): a
 //! silence, and the whole of it by its size.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use tidegate_shared::time::Instant;
 
+use super::space::Space;
 use crate::clock::Clock;
 use crate::openai::ApiError;
 
@@ -83,7 +83,7 @@ pub trait Source {
     ///
     /// # Errors
     /// The client left or broke the protocol.
-    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, Self::Error>>;
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, Self::Error>>;
 }
 
 /// As hyper reads it: over HTTP/2, or on the operator's side.
@@ -94,12 +94,12 @@ impl Source for Incoming {
         self.size_hint().exact()
     }
 
-    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, hyper::Error>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, hyper::Error>> {
         while let Some(frame) = ready!(Pin::new(&mut *self).poll_frame(cx)) {
             if let Ok(data) = frame?.into_data()
                 && !data.is_empty()
             {
-                into.extend_from_slice(&data);
+                into.extend(&data);
                 return Poll::Ready(Ok(data.len()));
             }
         }
@@ -118,23 +118,6 @@ pub enum NoBody<B: Source> {
     Gone(B::Error),
 }
 
-/// Memory that is set aside for a body before it has come, in bytes: what is announced, up to this.
-const AHEAD: u64 = 1 << 20;
-/// Room for a read, in bytes, where the size of the body is not known.
-const STEP: usize = 16 << 10;
-
-/// Bodies from this size on, in bytes, are read into memory that is used again: the system takes larger pieces back at
-/// once, and to give one anew costs a fault for each page.
-const LARGE: usize = 64 << 10;
-/// The largest whose memory is kept.
-const LARGEST: usize = 2 << 20;
-/// Pieces of it that a core keeps.
-const PLACES_MAX: usize = 8;
-
-thread_local! {
-    static PLACES: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
-}
-
 /// Reads the whole body.
 ///
 /// # Errors
@@ -151,11 +134,10 @@ pub async fn whole<B: Source>(
     if announced.is_some_and(|announced| announced > limit) {
         return Err(NoBody::Refused(ApiError::too_large(limit), body));
     }
-    let expected = usize::try_from(announced.unwrap_or(0).min(AHEAD)).unwrap_or(0);
-    let mut whole = if expected < LARGE { BytesMut::with_capacity(expected) } else { place(expected) };
+    let Ok(mut whole) = Space::new(announced, limit) else { return Err(NoBody::NoMemory(body)) };
     while announced.is_none_or(|announced| share.bytes < announced) {
-        if whole.len() == whole.capacity() {
-            whole.reserve(whole.len().max(STEP));
+        if share.bytes < limit && whole.make_room().is_err() {
+            return Err(NoBody::NoMemory(body));
         }
         let may_take = SILENCE + Duration::from_secs(share.bytes / SLOWEST);
         let read = match more(&mut body, &mut whole, clock, &mut began, may_take).await {
@@ -167,37 +149,12 @@ pub async fn whole<B: Source>(
         if share.bytes + read > limit {
             return Err(NoBody::Refused(ApiError::too_large(limit), body));
         }
-        if !budget.take(read) {
+        if whole.has_lost() || !budget.take(read) {
             return Err(NoBody::NoMemory(body));
         }
         share.bytes += read;
     }
-    if !(LARGE..=LARGEST).contains(&whole.len()) {
-        return Ok((whole.freeze(), share));
-    }
-    let body = whole.split().freeze();
-    keep(whole);
-    Ok((body, share))
-}
-
-/// Memory for a body of `size` bytes: that of an earlier one which nobody has any more and which is not too large for
-/// it, else new.
-fn place(size: usize) -> BytesMut {
-    PLACES.with_borrow_mut(|places| {
-        let free =
-            places.iter_mut().position(|place| place.try_reclaim(size) && place.capacity() <= 2 * size);
-        free.map_or_else(|| BytesMut::with_capacity(size), |free| places.swap_remove(free))
-    })
-}
-
-/// Keeps memory, which a body still has, for a later one.
-fn keep(place: BytesMut) {
-    PLACES.with_borrow_mut(|places| {
-        if places.len() == PLACES_MAX {
-            places.remove(0);
-        }
-        places.push(place);
-    });
+    Ok((whole.freeze(), share))
 }
 
 /// More of a body, which `may_take` so long since the first wait for it, which `began` is. What is there already costs
@@ -207,7 +164,7 @@ fn keep(place: BytesMut) {
 /// What is too slow about it.
 async fn more<B: Source>(
     body: &mut B,
-    into: &mut BytesMut,
+    into: &mut Space,
     clock: Clock,
     began: &mut Option<Instant>,
     may_take: Duration,
@@ -234,17 +191,20 @@ async fn more<B: Source>(
 
 /// Reads what is left of a refused body and throws it away, within bounds.
 pub async fn discard<B: Source>(mut body: B) {
-    throw_away(|cx, into| body.poll_more(cx, into)).await;
+    let mut thrown = Space::scrap();
+    throw_away(|cx| {
+        thrown.clear();
+        body.poll_more(cx, &mut thrown)
+    })
+    .await;
 }
 
-/// Throws away what `more` adds, within the same bounds, until it adds nothing or fails.
-pub async fn throw_away<E>(mut more: impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Result<usize, E>>) {
+/// Lets `more` throw away what it reads, within the same bounds, until it reads nothing or fails.
+pub async fn throw_away<E>(mut more: impl FnMut(&mut Context<'_>) -> Poll<Result<usize, E>>) {
     let all = async {
-        let (mut left, mut thrown) = (THROWN, BytesMut::new());
+        let mut left = THROWN;
         loop {
-            thrown.clear();
-            let more = poll_fn(|cx| more(cx, &mut thrown));
-            match tokio::time::timeout(THROWN_SILENCE, more).await {
+            match tokio::time::timeout(THROWN_SILENCE, poll_fn(&mut more)).await {
                 Ok(Ok(read @ 1..)) if read as u64 <= left => left -= read as u64,
                 _ => return,
             }
@@ -278,18 +238,14 @@ mod tests {
             None
         }
 
-        fn poll_more(
-            &mut self,
-            cx: &mut Context<'_>,
-            into: &mut BytesMut,
-        ) -> Poll<Result<usize, Infallible>> {
+        fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, Infallible>> {
             if self.pieces == 0 {
                 return Poll::Ready(Ok(0));
             }
             std::task::ready!(self.timer.as_mut().poll(cx));
             self.timer.set(sleep(self.pause));
             self.pieces -= 1;
-            into.extend_from_slice(&vec![b'x'; self.bytes]);
+            into.extend(&vec![b'x'; self.bytes]);
             Poll::Ready(Ok(self.bytes))
         }
     }
@@ -305,29 +261,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn c_072_memory_of_large_bodies_is_used_again_when_nobody_has_it() {
-        let mut first = place(LARGE);
-        first.extend_from_slice(&[b'a'; LARGE]);
-        let (body, at) = (first.split().freeze(), first.as_ptr());
-        keep(first);
-        let mut second = place(LARGE);
-        second.extend_from_slice(&[b'b'; LARGE]);
-        assert!(body.iter().all(|byte| *byte == b'a'), "what somebody has is left alone");
-        drop((body, second));
-        let third = place(LARGE);
-        assert_eq!(third.as_ptr().wrapping_add(LARGE), at);
-        assert!(place(LARGEST).capacity() >= LARGEST);
-        (0..20).for_each(|_| keep(BytesMut::with_capacity(LARGE)));
-        assert_eq!(PLACES.with_borrow(Vec::len), PLACES_MAX);
-    }
-
     #[tokio::test(start_paused = true)]
     async fn h6_what_is_thrown_away_holds_no_connection_for_ever() {
         let pause = Duration::from_secs(1);
         let (pieces, bytes) = (100_000, 1);
         let mut body = Dripping { pieces, bytes, pause, timer: Box::pin(sleep(pause)) };
-        throw_away(|cx, into| body.poll_more(cx, into)).await;
+        let mut thrown = Space::scrap();
+        throw_away(|cx| body.poll_more(cx, &mut thrown)).await;
         assert!((1..pieces - 1).contains(&body.pieces), "some of it was read, and not all: {}", body.pieces);
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use tidegate_scaler::fleet::{self, Fleet};
+use tidegate_scaler::fleet::{self, Fleet, NoSleep};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::time::Instant;
 
 use super::{Change, Pool};
 use crate::endpoint::Endpoint;
-use crate::probe::Prober;
+use crate::probe::{Prober, asleep};
 use crate::upstream::dial::Dialer;
 
 /// Announcements become changes of the dispatcher; an engine that has an address is probed until it is gone.
@@ -25,6 +25,10 @@ impl PoolFleet {
     /// `prober` says how the replicas of this deployment are probed, `dialer` how they are connected to.
     pub fn new(pool: Arc<Pool>, prober: Prober, dialer: Dialer) -> Self {
         Self { pool, prober, dialer }
+    }
+
+    fn endpoint(&self, id: ReplicaId) -> Option<Arc<Endpoint>> {
+        self.pool.state.lock().endpoints.get(&id).cloned()
     }
 
     fn up(&self, id: ReplicaId, url: &str) -> Result<(), String> {
@@ -55,7 +59,26 @@ impl Fleet for PoolFleet {
         self.pool.hold_starts(until);
     }
 
+    fn sleep(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {
+        Box::pin(async move {
+            let endpoint = self.endpoint(id).ok_or(NoSleep::Unknown)?;
+            asleep::sleep((&*endpoint).into()).await
+        })
+    }
+
+    fn wake(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async move {
+            let endpoint = self.endpoint(id).ok_or("it has no address")?;
+            asleep::wake((&*endpoint).into()).await
+        })
+    }
+
     fn announce(&self, id: ReplicaId, change: fleet::Change) {
+        match (&change, self.endpoint(id)) {
+            (fleet::Change::Parked | fleet::Change::Waking, Some(endpoint)) => endpoint.rest(true),
+            (fleet::Change::Woken, Some(endpoint)) => endpoint.rest(false),
+            _ => {}
+        }
         let change = match change {
             fleet::Change::Ordered { capacity } => Change::Ordered(capacity),
             fleet::Change::Up { url, capacity } => {
@@ -70,6 +93,9 @@ impl Fleet for PoolFleet {
             }
             fleet::Change::Drain => Change::Draining,
             fleet::Change::Undrain => Change::Undrain,
+            fleet::Change::Parked => Change::Parked,
+            fleet::Change::Waking => Change::Waking,
+            fleet::Change::Woken => return,
             fleet::Change::StartFailed { .. } => Change::StartFailed,
             fleet::Change::Gone { .. } => Change::Gone,
         };

@@ -1,8 +1,9 @@
 //! Asks replicas how they are, over the same protocol as traffic (C-115), and tells the pool.
 //!
-//! Ready means: the engine's own health check says so and the model is listed (C-028). A replica that delivers bytes is
+//! Ready means: the engine's own health check says so, the model is listed (C-028), and it does not sleep (C6). A replica that delivers bytes is
 //! alive whatever its health check says (C-006); what failed checks mean is for `tidegate_gateway_core::health`. While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
 
+pub mod asleep;
 pub mod dialect;
 mod listed;
 pub mod signals;
@@ -46,6 +47,9 @@ enum NotReady {
     /// Its engine is well, and lists other models.
     #[error("/v1/models lists {others}, and not `{model}`")]
     OtherModel { others: String, model: Arc<str> },
+    /// Somebody has put its engine to sleep.
+    #[error("its engine sleeps")]
+    Asleep,
 }
 
 impl NotReady {
@@ -54,7 +58,7 @@ impl NotReady {
         match self {
             Self::OtherModel { .. } => Some(Some(Unfit::OtherModel)),
             Self::NoAnswer(NoAnswer::Unreachable(_) | NoAnswer::Late(_)) => Some(Some(Unfit::Unreachable)),
-            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_)) => Some(None),
+            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_)) | Self::Asleep => Some(None),
             Self::NoAnswer(NoAnswer::Local(_)) => None,
         }
     }
@@ -70,7 +74,21 @@ impl Prober {
     pub async fn watch(self, pool: Arc<Pool>, endpoint: Arc<Endpoint>) {
         tokio::select! {
             () = endpoint.until_closed() => {}
-            () = self.keep_asking(&pool, &endpoint) => {}
+            () = self.while_awake(&pool, &endpoint) => {}
+        }
+    }
+
+    /// Who is parked is asked for nothing, and begins anew when it is woken.
+    async fn while_awake(&self, pool: &Arc<Pool>, endpoint: &Arc<Endpoint>) {
+        loop {
+            endpoint.until_rests(false).await;
+            tokio::select! {
+                biased;
+                () = endpoint.until_rests(true) => {}
+                () = self.keep_asking(pool, endpoint) => {}
+            }
+            endpoint.forget_engine();
+            endpoint.well();
         }
     }
 
@@ -95,7 +113,7 @@ impl Prober {
     }
 
     async fn until_ready(&self, pool: &Arc<Pool>, endpoint: &Endpoint, starting: bool) {
-        let mut last = None;
+        let (mut last, mut asleep) = (None, false);
         while let Err(no) = self.readiness(endpoint).await {
             endpoint.note_trouble(&no.to_string());
             if let Some(found) = no.unfit().filter(|found| last != Some(*found)) {
@@ -103,7 +121,14 @@ impl Prober {
                 pool.change(endpoint.id(), Change::Looked(found));
                 self.warn(pool, endpoint, &no, starting);
             }
-            tokio::time::sleep(STARTING).await;
+            if !matches!(no, NotReady::Asleep) {
+                tokio::time::sleep(STARTING).await;
+                continue;
+            }
+            if !std::mem::replace(&mut asleep, true) {
+                pool.change(endpoint.id(), Change::Asleep);
+            }
+            tokio::time::sleep(READY).await;
         }
     }
 
@@ -177,7 +202,11 @@ impl Prober {
             return Err(NoAnswer::Broken(format!("/v1/models answers {status}")).into());
         }
         match listed::look(&body, &self.model).map_err(NoAnswer::Broken)? {
-            Listed::Yes => Ok(()),
+            // An engine that answers all else and not this knows nothing of it.
+            Listed::Yes => match asleep::is_asleep(endpoint.into()).await {
+                Ok(Some(true)) => Err(NotReady::Asleep),
+                _ => Ok(()),
+            },
             Listed::Nothing => Err(NoAnswer::Broken("/v1/models lists no model yet".to_owned()).into()),
             Listed::Others(others) => Err(NotReady::OtherModel { others, model: Arc::clone(&self.model) }),
         }

@@ -22,6 +22,9 @@ use super::secure::Secured;
 
 /// How often a connection that nobody reads from is asked whether its client is still there; half of what H7 allows.
 const LOOK: Duration = Duration::from_millis(500);
+/// Bytes that one connection over HTTP/2 reads before others have their turn, those who take its bodies among them:
+/// what they have not taken yet is counted nowhere (C-072).
+const TURN: usize = 64 << 10;
 
 /// Virtual calls, a box or another type of everything around it in the clear would cost more than to ask each time.
 #[derive(Debug)]
@@ -155,16 +158,18 @@ impl AsyncWrite for ClientStream {
 pub(super) struct Reread {
     ahead: BytesMut,
     inner: ClientStream,
+    /// Bytes read in this turn.
+    read: usize,
 }
 
 impl Reread {
     pub(super) fn new(ahead: BytesMut, inner: ClientStream) -> Self {
-        Self { ahead, inner }
+        Self { ahead, inner, read: 0 }
     }
 }
 
 impl Socket for Reread {
-    fn forsake(&self) {
+    fn forsake(&mut self) {
         self.inner.forsake();
     }
 }
@@ -173,11 +178,23 @@ impl AsyncRead for Reread {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
-            return Pin::new(&mut this.inner).poll_read(cx, buf);
+            if this.read >= TURN {
+                this.read = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let before = buf.filled().len();
+            let read = Pin::new(&mut this.inner).poll_read(cx, buf);
+            this.read = if read.is_ready() { this.read + buf.filled().len() - before } else { 0 };
+            return read;
         }
         let size = buf.remaining().min(this.ahead.len());
         buf.put_slice(this.ahead.get(..size).unwrap_or_default());
         this.ahead.advance(size);
+        if this.ahead.is_empty() {
+            // Empty, it would still hold memory that it shares.
+            this.ahead = BytesMut::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

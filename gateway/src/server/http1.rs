@@ -11,6 +11,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use http_body::Body;
 use tokio::io::AsyncWriteExt;
@@ -226,5 +227,10 @@ async fn linger(mut link: Link) {
     if link.stream.shutdown().await.is_err() {
         return;
     }
-    read::throw_away(|cx, thrown| poll_fill(&mut link.stream, cx, thrown)).await;
+    let mut thrown = BytesMut::new();
+    read::throw_away(|cx| {
+        thrown.clear();
+        poll_fill(&mut link.stream, cx, &mut thrown)
+    })
+    .await;
 }

@@ -19,9 +19,10 @@ use super::http2::body::Body;
 use crate::clock::{Alarm, Clock};
 use crate::http1::body::Left;
 use crate::http1::chunks::BadChunk;
-use crate::http1::fill::{poll_fill, poll_read_into, settle};
+use crate::http1::fill::{poll_fill, settle};
 use crate::http1::head::{self, BadHead, Head, RequestHead};
 use crate::layer::read::{self, Source};
+use crate::layer::space::Space;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -131,7 +132,7 @@ impl Link {
     }
 
     /// More of the body; 0 at its end.
-    fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, BodyError>> {
+    fn poll_body(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, BodyError>> {
         if self.go_on.is_untold() && !self.ahead.is_empty() {
             // It has not waited.
             self.go_on = GoOn::default();
@@ -143,13 +144,13 @@ impl Link {
             }
             if let (Left::Length(left), true) = (&mut self.body, self.ahead.is_empty()) {
                 let most = usize::try_from(*left).unwrap_or(usize::MAX);
-                let read = ready!(poll_read_into(&mut self.stream, cx, into, most))?;
+                let read = ready!(into.poll_read(&mut self.stream, cx, most))?;
                 *left -= read as u64;
                 return Poll::Ready(if read == 0 { Err(BodyError::Ended) } else { Ok(read) });
             }
             let (mut read, before) = (0, self.ahead.len());
             while let Some(data) = self.body.take(&mut self.ahead)? {
-                into.extend_from_slice(&data);
+                into.extend(&data);
                 read += data.len();
             }
             if read > 0 {
@@ -254,7 +255,7 @@ impl Source for ClientBody {
         }
     }
 
-    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, BodyError>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, BodyError>> {
         match &mut self.0 {
             Kind::Http1(link) => link.borrow_mut().poll_body(cx, into),
             Kind::Http2(body) => body.poll_more(cx, into).map_err(Into::into),

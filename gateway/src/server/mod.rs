@@ -39,6 +39,7 @@ use crate::deployment::Directory;
 use crate::http1::fill::poll_fill;
 use crate::layer::read::Budget;
 use crate::layer::relay::Relays;
+use crate::layer::space;
 use crate::telemetry::meter::{self, GaveUp};
 use crate::telemetry::record::Sink;
 use crate::telemetry::request_id::RequestIds;
@@ -172,6 +173,8 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     tokio::task::spawn_local(Rc::clone(&upstream).sweep());
     let relays = Relays::new(gateway.clock, gateway.stall);
     tokio::task::spawn_local(Rc::clone(&relays).sweep());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    tokio::task::spawn_local(space::sweep(gateway.limits.buffered, cores));
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
     let (ids, full) = (RequestIds::default(), Cell::new(None));
     let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });

@@ -318,7 +318,7 @@ pub struct Figures {
     /// Failed requests that were not sent again because too many were.
     pub retries_refused: u64,
     /// Starts of replicas by result.
-    pub starts: [(&'static str, u64); 2],
+    pub starts: [(&'static str, u64); 4],
 }
 
 #[cfg(test)]

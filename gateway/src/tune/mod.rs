@@ -10,10 +10,12 @@ mod load;
 mod prompt;
 mod report;
 mod run;
+mod stop;
 mod tell;
 
-pub use report::{Event, Step};
-pub use run::{Done, Job, Stop, run};
+pub use report::{Event, Source, Step};
+pub use run::{Done, Job, run};
+pub use stop::Stop;
 
 use tidegate_scaler_core::tune::drift::Workload;
 

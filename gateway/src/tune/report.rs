@@ -5,6 +5,19 @@ use serde::{Deserialize, Serialize};
 use tidegate_scaler_core::tune::search::Why;
 use tidegate_scaler_core::tune::{Measured, percentile};
 
+/// Where the length that is aimed at comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// It was asked for.
+    Asked,
+    /// Engines told it of recent requests.
+    Traffic,
+    /// It is a usual one: nothing is known of the deployment's own.
+    #[default]
+    Guess,
+}
+
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -29,6 +42,9 @@ pub enum Event {
         output_tokens: u64,
         /// Whether these were learned from the deployment's traffic.
         learned: bool,
+        /// Where they come from otherwise: what engines told of traffic, what was asked, or a guess.
+        #[serde(default)]
+        from: [Source; 2],
     },
     /// It still works on so many requests of users.
     Waiting {
@@ -45,6 +61,9 @@ pub enum Event {
         measured_s: f64,
         /// Tokens of answers a second so far.
         tokens_per_s: f64,
+        /// Seconds until the end, roughly; at least so many while `why` is `growing`. Absent before the first step is measured.
+        #[serde(default)]
+        left_s: Option<f64>,
     },
     /// A step is measured.
     Measured(Step),

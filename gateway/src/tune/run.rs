@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use thiserror::Error;
 use tidegate_scaler_core::tune::drift::Workload;
 use tidegate_scaler_core::tune::search::{self, Bounds, Found, Goals, Next, Why};
 use tidegate_scaler_core::tune::step::{GOOD, SLICE, Step};
@@ -18,15 +17,14 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::exchange::Connection;
 use super::load::{Counts, Crew, Ended, Field, exchange};
 use super::prompt::Prompts;
-use super::report::{Event, Step as Told, word};
+use super::report::{Event, Source, Step as Told, word};
+use super::stop::{SILENT, Stop};
 use super::tell;
 use crate::clock::Clock;
 use crate::pool::Holding;
 
 /// Slices that a step may take to settle, 15 s of them: until each place has had its first token.
 const SETTLE: usize = 60;
-/// For so long an engine may send nothing.
-const SILENT: Duration = Duration::from_secs(60);
 /// Failures that end a step.
 const FAILURES: u32 = 3;
 
@@ -43,8 +41,8 @@ pub struct Job {
     pub clock: Clock,
     /// The mean of the requests to measure with.
     pub workload: Workload,
-    /// Whether that was learned from traffic.
-    pub learned: bool,
+    /// Where the lengths of prompts and of answers come from.
+    pub from: [Source; 2],
     /// What must hold at the target.
     pub goals: Goals,
     /// Measure these, and nothing else.
@@ -53,34 +51,6 @@ pub struct Job {
     pub limit: Duration,
     /// What makes the prompts differ from those of another run.
     pub seed: u64,
-}
-
-/// Why there is no target. `Display` is for operators.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Stop {
-    /// Nobody listens any more.
-    #[error("the client has left")]
-    Left,
-    /// Users need the replica.
-    #[error("{0}")]
-    Needed(String),
-    /// The engine does not serve what it is measured with.
-    #[error("{replica} does not serve what it would be measured with: {why}")]
-    Unusable {
-        /// The replica.
-        replica: String,
-        /// What it said.
-        why: String,
-    },
-    /// The engine sends nothing.
-    #[error("{replica} has sent nothing for {} s", SILENT.as_secs())]
-    Silent {
-        /// The replica.
-        replica: String,
-    },
-    /// It was measured, and there is none.
-    #[error("{0}")]
-    Nothing(String),
 }
 
 /// What was found.
@@ -111,7 +81,8 @@ pub async fn run(job: Job, out: &Sender<Event>) -> Result<Done, Stop> {
     let Workload { prompt_tokens, output_tokens } = job.workload;
     let each = prompt_tokens.saturating_add(output_tokens).max(1);
     let memory = report.kv_capacity.map(|tokens| u32::try_from(tokens.0 / each).unwrap_or(u32::MAX));
-    let bounds = Bounds { goals: job.goals, cap: search::cap(report.slots, memory), only: job.only.clone() };
+    let (places, only) = (report.slots, job.only.clone());
+    let bounds = Bounds { goals: job.goals, cap: search::cap(places, memory), places, only };
     let mut bench = Bench {
         field: Arc::new(Field {
             clock: job.clock,
@@ -122,6 +93,7 @@ pub async fn run(job: Job, out: &Sender<Event>) -> Result<Done, Stop> {
         crew: Crew::default(),
         ticks: ticks(),
         began: job.clock.now(),
+        left: None,
         replica: replica.clone(),
         job: &job,
         out,
@@ -136,7 +108,8 @@ pub async fn run(job: Job, out: &Sender<Event>) -> Result<Done, Stop> {
             cap: bounds.cap,
             prompt_tokens,
             output_tokens,
-            learned: job.learned,
+            learned: job.from == [Source::Traffic; 2],
+            from: job.from,
         })
         .await?;
     bench.until_free().await?;
@@ -159,6 +132,8 @@ struct Bench<'a> {
     crew: Crew,
     ticks: Interval,
     began: Instant,
+    /// When it is over, roughly.
+    left: Option<Instant>,
     replica: String,
 }
 
@@ -263,7 +238,9 @@ impl Bench<'_> {
 
     async fn search(&mut self, bounds: &Bounds) -> Result<(Found, String, Vec<Told>), Stop> {
         let (mut steps, mut told): (Vec<Measured>, Vec<Told>) = Default::default();
+        let began = self.job.clock.now();
         loop {
+            self.left = self.ends(began, &steps, bounds);
             match search::next(&steps, bounds, self.is_late()) {
                 Next::Try(concurrency, why) => {
                     let Some((seen, error)) = self.step(concurrency, why).await? else { continue };
@@ -283,6 +260,15 @@ impl Bench<'_> {
                 Next::TooLittle => return Err(Stop::Nothing(tell::too_little(self.job.limit))),
             }
         }
+    }
+
+    /// When it is over if the steps to come take as long as those since `began`, and no later than it may be.
+    fn ends(&self, began: Instant, steps: &[Measured], bounds: &Bounds) -> Option<Instant> {
+        let done = u32::try_from(steps.len()).ok().filter(|done| *done > 0)?;
+        let left = u32::try_from(search::left(steps, bounds)?).ok()?;
+        let now = self.job.clock.now();
+        let rest = (now.since(began) / done).saturating_mul(left);
+        Some((now + rest).min(self.began + self.job.limit))
     }
 
     /// Measures `concurrency` requests at a time; with how far the throughput may be off, in thousandths. `None` where time
@@ -371,7 +357,8 @@ impl Bench<'_> {
         let measured_s = measured.as_secs_f64();
         let tokens_per_s = if measured_s > 0.0 { tokens / measured_s } else { 0.0 };
         let why = word(why).to_owned();
-        let _ = self.out.try_send(Event::Trying { concurrency, why, measured_s, tokens_per_s });
+        let left_s = self.left.map(|ends| ends.since(self.job.clock.now()).as_secs_f64());
+        let _ = self.out.try_send(Event::Trying { concurrency, why, measured_s, tokens_per_s, left_s });
     }
 
     /// What it was measured with, as the engine counted it.

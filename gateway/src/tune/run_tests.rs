@@ -20,7 +20,7 @@ async fn a1_the_limit_holds_for_who_reads_nothing_and_for_an_engine_that_says_no
             model: "chat".to_owned(),
             clock,
             workload: Workload { prompt_tokens: 16, output_tokens: 16 },
-            learned: false,
+            from: [Source::Asked; 2],
             goals: Goals::default(),
             only: None,
             limit: Duration::from_secs(10),

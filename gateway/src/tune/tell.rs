@@ -12,7 +12,8 @@ use crate::pool::Needed;
 /// Why the target is what it is.
 pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals) -> String {
     let seen = |at: u32| curve.get(&at).map(|point| &point.all);
-    let Some(target) = seen(found.target) else { return String::new() };
+    let nothing = Measured::default();
+    let target = seen(found.target).unwrap_or(&nothing);
     let share = |of: u32| seen(of).map_or(100, |best| target.rate() * 100 / best.rate().max(1));
     let part = |best: u32| match best == found.target {
         true => format!("{} at a time bring {}", found.target, rate(target)),
@@ -25,6 +26,10 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
     };
     let text = match found.because {
         Because::Knee { best } => format!("{}, and more bring no more", part(best)),
+        Because::Places if seen(found.target).is_none() => {
+            format!("the engine runs no more than {} at once", found.target)
+        }
+        Because::Places => format!("{}; the engine runs no more at once", part(found.target)),
         Because::Bound { most } => {
             format!("{}; {most} is the most that is tried here, and throughput still grew", part(most))
         }
@@ -154,6 +159,11 @@ mod tests {
                 told(4, Because::Limit { limit: Limit::Ttft, beyond: 8 }, true),
                 "4 at a time bring 194 tokens/s; at 8, the first token takes 1.2 s at the 95th percentile, over the goal of 500 ms",
             ),
+            (
+                told(4, Because::Places, true),
+                "4 at a time bring 194 tokens/s; the engine runs no more at once",
+            ),
+            (told(6, Because::Places, true), "the engine runs no more than 6 at once"),
         ] {
             assert_eq!(told, expected);
         }

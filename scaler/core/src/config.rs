@@ -116,6 +116,8 @@ pub struct Sizing {
     pub autoscale: bool,
     /// How long a draining replica may finish its requests before it is stopped all the same (C5).
     pub drain_limit: Duration,
+    /// Replicas that may be kept asleep instead of stopped, of those up to `max`; none unless set (C6).
+    pub parked: u32,
     /// The most that one replica may cost; any price will do where there is none (C2, M1).
     pub price_cap: Option<Price>,
     /// What the model needs of an offer's memory, in bytes; offers that do not tell theirs do not fit then (M1).
@@ -136,6 +138,7 @@ impl Default for Sizing {
             queue_threshold: Duration::from_secs(1),
             autoscale: true,
             drain_limit: Duration::from_secs(30 * 60),
+            parked: 0,
             price_cap: None,
             memory: None,
         }

@@ -47,6 +47,8 @@ pub struct Plan {
     pub target: u32,
     /// What new replicas may be started on now, one each; fewer than are missing while something blocks growth (C1, C2).
     pub orders: Vec<Offer>,
+    /// Replicas that may be parked (C6).
+    pub parked: u32,
     /// Who leaves first.
     pub leaving: Leaving,
     /// When to evaluate again at the latest, at most [`TICK`] away.
@@ -59,7 +61,8 @@ impl Plan {
     /// The part of the plan that [`crate::reconcile::reconcile`] works towards.
     pub fn goal(&self) -> Goal {
         let keep_last = self.why.demand > 0 && self.why.reason != ScaleReason::MadeRoom;
-        Goal { target: self.target, keep_last, orders: self.orders.clone(), leaving: self.leaving }
+        let Self { target, parked, leaving, .. } = *self;
+        Goal { target, keep_last, orders: self.orders.clone(), parked, leaving }
     }
 }
 
@@ -148,10 +151,11 @@ impl Planner {
         };
         let Verdict { needed, load, target, reason } = self.made_room(verdict, &supply.grant);
         let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
-        let (orders, blocked) = self.orders(missing, supply, now);
+        let woken = missing.min(fleet.parked);
+        let (orders, blocked) = self.orders(missing - woken, supply, now);
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
-        let counted = Counted { needed, load, target, current: fleet.current() };
+        let counted = Counted { needed, load, target, woken, current: fleet.current() };
         let reason = match blocked.unwrap_or(reason) {
             ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => ScaleReason::NoCapacity,
             reason => reason,
@@ -159,6 +163,7 @@ impl Planner {
         Plan {
             target,
             orders,
+            parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             why: decision(seen, rule, counted, reason),
@@ -183,7 +188,7 @@ impl Planner {
             let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, Capacity::ONE.units());
             (reading.needed.unwrap_or(current), reading.load)
         };
-        decision(seen, rule, Counted { needed, load, target: current, current }, told)
+        decision(seen, rule, Counted { needed, load, target: current, woken: 0, current }, told)
     }
 
     /// The rule in force. Once token load was possible, `auto` keeps to it: figures that go missing hold the fleet, and
@@ -307,6 +312,7 @@ struct Census {
     ready: u32,
     on_the_way: u32,
     draining: u32,
+    parked: u32,
 }
 
 impl Census {
@@ -315,8 +321,9 @@ impl Census {
         for replica in replicas {
             match replica.phase {
                 Phase::Ready => census.ready += 1,
-                Phase::Provisioning | Phase::Starting => census.on_the_way += 1,
+                Phase::Provisioning | Phase::Starting | Phase::Waking => census.on_the_way += 1,
                 Phase::Draining => census.draining += 1,
+                Phase::Parked => census.parked += 1,
                 Phase::Failed | Phase::Gone => {}
             }
         }
@@ -335,11 +342,12 @@ struct Counted {
     needed: u32,
     load: Option<u32>,
     target: u32,
+    woken: u32,
     current: u32,
 }
 
 fn decision(seen: &Observation, rule: Rule, counted: Counted, reason: ScaleReason) -> ScaleDecision {
-    let Counted { needed, load, target, current } = counted;
+    let Counted { needed, load, target, woken, current } = counted;
     ScaleDecision {
         at: seen.at,
         rule,
@@ -350,6 +358,7 @@ fn decision(seen: &Observation, rule: Rule, counted: Counted, reason: ScaleReaso
         current,
         needed,
         target,
+        woken,
         reason,
     }
 }

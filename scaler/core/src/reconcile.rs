@@ -28,6 +28,8 @@ pub struct Goal {
     pub keep_last: bool,
     /// What new replicas may be started on now, one each; none while nothing may be ordered.
     pub orders: Vec<Offer>,
+    /// Replicas that may be parked (C6).
+    pub parked: u32,
     /// Who leaves first.
     pub leaving: Leaving,
 }
@@ -41,6 +43,10 @@ pub enum Action {
     Drain(ReplicaId),
     /// Let a draining replica serve again (C5).
     Undrain(ReplicaId),
+    /// Put it to sleep: it was drained, and nothing runs there (C6).
+    Park(ReplicaId),
+    /// Wake a parked replica (C6).
+    Wake(ReplicaId),
     /// Stop it: nothing runs there, or it may wait no longer.
     Stop(ReplicaId),
 }
@@ -50,41 +56,74 @@ pub enum Action {
 /// A replica in phase Gone is one whose stop is not finished: nothing more is done about it, but it holds its place,
 /// so that never more than the ceiling exist at once, draining and failed ones included (A6).
 ///
-/// - A failed replica is stopped. So is a draining one that is idle, or that has drained for longer than the limit.
-/// - To grow, draining replicas are taken back first, those with the most conversations before the others.
+/// - A failed replica is stopped. So is a draining one that is idle and may not be parked, or that has drained for longer
+///   than the limit.
+/// - To grow, what is soonest ready comes first: draining replicas are taken back, those with the most conversations before
+///   the others; then parked ones are woken, those parked last first; then new ones are started.
 /// - To shrink, those on their way go first, then ready ones in the order of [`Leaving`]; never the last ready one where
-///   it has to be kept.
+///   it has to be kept. One that is being woken is let come: it is ready soon, and can then be parked again.
+/// - Parked ones that are too many are stopped, those parked first before the others.
 pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &Sizing) -> Vec<Action> {
-    let of = |phases: &[Phase]| -> Vec<&ReplicaFacts> {
-        replicas.iter().filter(|replica| phases.contains(&replica.phase)).collect()
-    };
-    let ready = of(&[Phase::Ready]);
-    let mut draining = of(&[Phase::Draining]);
+    let (existing, ceiling) = (replicas.len(), usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX));
+    let mut draining = of(replicas, &[Phase::Draining]);
+    let mut parked = of(replicas, &[Phase::Parked]);
+    parked.sort_by_key(|replica| (Reverse(replica.since), replica.id));
+    let ready = of(replicas, &[Phase::Ready]).len();
     let target = usize::try_from(goal.target).unwrap_or(usize::MAX);
-    let current = ready.len() + of(&[Phase::Provisioning, Phase::Starting]).len();
+    let current = ready + replicas.iter().filter(|replica| replica.is_on_its_way()).count();
 
-    let mut actions: Vec<_> = of(&[Phase::Failed]).iter().map(|replica| Action::Stop(replica.id)).collect();
+    let failed = of(replicas, &[Phase::Failed]);
+    let mut actions: Vec<_> = failed.iter().map(|replica| Action::Stop(replica.id)).collect();
     if target > current {
+        let missing = target - current;
         draining
             .sort_by_key(|replica| (Reverse(replica.conversations), Reverse(replica.in_flight), replica.id));
-        let back: Vec<_> = draining.drain(..draining.len().min(target - current)).collect();
+        let back: Vec<_> = draining.drain(..draining.len().min(missing)).collect();
         actions.extend(back.iter().map(|replica| Action::Undrain(replica.id)));
-        let existing = replicas.len();
-        let room = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX).saturating_sub(existing);
-        let count = (target - current - back.len()).min(room);
+        let missing = missing - back.len();
+        let woken: Vec<_> = parked.drain(..parked.len().min(missing)).collect();
+        actions.extend(woken.iter().map(|replica| Action::Wake(replica.id)));
+        let count = (missing - woken.len()).min(ceiling.saturating_sub(existing));
         actions.extend(goal.orders.iter().take(count).cloned().map(Action::Start));
     } else {
-        let spare = ready.len().saturating_sub(usize::from(goal.keep_last));
+        let spare = ready.saturating_sub(usize::from(goal.keep_last));
         actions.extend(shrink(current - target, spare, &leaving(goal.leaving, replicas)));
     }
-    draining.sort_by_key(|replica| replica.id);
-    actions.extend(
-        draining
-            .iter()
-            .filter(|replica| replica.in_flight == 0 || now.since(replica.since) >= sizing.drain_limit)
-            .map(|replica| Action::Stop(replica.id)),
-    );
+    // Where there are more than may be, what serves nobody goes first (A6).
+    let over = existing.saturating_sub(ceiling);
+    let most = usize::try_from(goal.parked).unwrap_or(usize::MAX);
+    let most = if over == 0 { most } else { most.min(parked.len().saturating_sub(over)) };
+    actions.extend(rest(draining, &parked, most, now, sizing));
     actions
+}
+
+/// What becomes of those that drain and stay so, and of those that are parked, in order of parking, the last first.
+fn rest(
+    mut draining: Vec<&ReplicaFacts>,
+    parked: &[&ReplicaFacts],
+    most: usize,
+    now: Instant,
+    sizing: &Sizing,
+) -> Vec<Action> {
+    let mut actions: Vec<_> = parked.iter().skip(most).map(|replica| Action::Stop(replica.id)).collect();
+    let mut room = most.saturating_sub(parked.len());
+    draining.sort_by_key(|replica| (replica.price, replica.id));
+    for replica in draining {
+        match replica.in_flight {
+            0 if room > 0 => {
+                room -= 1;
+                actions.push(Action::Park(replica.id));
+            }
+            0 => actions.push(Action::Stop(replica.id)),
+            _ if now.since(replica.since) >= sizing.drain_limit => actions.push(Action::Stop(replica.id)),
+            _ => {}
+        }
+    }
+    actions
+}
+
+fn of<'a>(replicas: &'a [ReplicaFacts], phases: &[Phase]) -> Vec<&'a ReplicaFacts> {
+    replicas.iter().filter(|replica| phases.contains(&replica.phase)).collect()
 }
 
 /// Everything that is ready or on its way, the first to leave first.
@@ -105,13 +144,14 @@ pub fn leaving(order: Leaving, replicas: &[ReplicaFacts]) -> Vec<&ReplicaFacts> 
     on_the_way
 }
 
-/// The first `surplus` of those who leave, but no more than `spare` ready ones.
+/// The first `surplus` of those who leave, but no more than `spare` ready ones. Who is being woken leaves later.
 fn shrink(surplus: usize, spare: usize, order: &[&ReplicaFacts]) -> Vec<Action> {
     let (on_the_way, ready): (Vec<&ReplicaFacts>, _) =
         order.iter().copied().partition(|replica| replica.is_on_its_way());
     let cancelled = surplus.min(on_the_way.len());
     let drained = (surplus - cancelled).min(spare);
-    let stops = on_the_way.into_iter().take(cancelled).map(|replica| Action::Stop(replica.id));
+    let stops = on_the_way.into_iter().take(cancelled).filter(|replica| replica.phase != Phase::Waking);
+    let stops = stops.map(|replica| Action::Stop(replica.id));
     stops.chain(ready.into_iter().take(drained).map(|replica| Action::Drain(replica.id))).collect()
 }
 

@@ -12,7 +12,10 @@ use tidegate_shared::time::{Duration, Instant};
 use super::helm::Drained;
 use crate::fleet::Change;
 use crate::provider::{Instance, InstanceState};
+pub(super) use parked::Way;
 
+/// How long a replica may wait for room at its provider, before another one is ordered in its place.
+const QUEUE_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Lines of an engine's output that the reason of a failed start quotes, at most.
 const QUOTED_LINES: usize = 20;
 
@@ -23,10 +26,20 @@ pub(super) type News = (ReplicaId, Change);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Newcomer {
     pub(super) id: ReplicaId,
-    /// Ordered by this loop, not adopted.
-    pub(super) ordered_here: bool,
-    /// Since it entered the book.
+    pub(super) how: Came,
+    /// Since it entered the book, or was to be woken.
     pub(super) after: Duration,
+}
+
+/// How a replica came to be ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// This loop ordered it.
+    Ordered,
+    /// This loop woke it.
+    Woken,
+    /// It was there already.
+    Found,
 }
 
 /// Every replica of one deployment that exists or is about to.
@@ -39,8 +52,10 @@ pub(super) struct Book {
 struct Member {
     capacity: Capacity,
     price: Price,
-    /// When it entered the book.
+    /// When it entered the book, or was last to be woken.
     since: Instant,
+    /// From when on its start counts: not before its provider has room for it.
+    began: Instant,
     stage: Stage,
     /// Ordered by this loop, not adopted.
     ordered_here: bool,
@@ -62,6 +77,16 @@ enum Stage {
     Up,
     /// Was seen Ready.
     Served,
+    /// It sleeps, or is about to.
+    Parked(Way),
+    Waking(Way),
+}
+
+impl Stage {
+    /// It was ordered or adopted, and was never seen Ready.
+    fn starts(self) -> bool {
+        matches!(self, Self::Ordered | Self::Up)
+    }
 }
 
 #[derive(Debug)]
@@ -75,20 +100,23 @@ impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, busy, let_go) = (false, false, false, false);
         let (end, not_before) = (None, Instant::ZERO);
-        Self { capacity, price, since, stage, ordered_here, queued, busy, let_go, end, not_before }
+        let began = since;
+        Self { capacity, price, since, began, stage, ordered_here, queued, busy, let_go, end, not_before }
     }
 
     /// The announcement of an end that it brought about itself.
     fn ended(&self, why: String) -> Change {
-        if self.stage == Stage::Served { Change::Gone { why } } else { Change::StartFailed { why } }
+        if self.stage.starts() { Change::StartFailed { why } } else { Change::Gone { why } }
     }
 }
 
 impl Book {
     /// Compares with what the provider lists (in order of id), and tells what to announce.
     pub(super) fn take_in(&mut self, listed: &[Instance], now: Instant) -> Vec<News> {
-        let mut news: Vec<_> =
-            listed.iter().filter_map(|one| Some((one.id, self.take_in_one(one, now)?))).collect();
+        let mut news = Vec::new();
+        for one in listed {
+            news.extend(self.take_in_one(one, now).into_iter().map(|change| (one.id, change)));
+        }
         self.members.retain(|id, member| {
             if member.busy || listed.iter().any(|one| one.id == *id) {
                 return true;
@@ -103,32 +131,42 @@ impl Book {
         news
     }
 
-    fn take_in_one(&mut self, listed: &Instance, now: Instant) -> Option<Change> {
+    fn take_in_one(&mut self, listed: &Instance, now: Instant) -> Vec<Change> {
         let known = self.members.contains_key(&listed.id);
         let member = self
             .members
             .entry(listed.id)
             .or_insert_with(|| Member::new(listed.capacity, listed.price, now, Stage::Ordered));
         if member.end.is_some() {
-            return None;
+            return Vec::new();
         }
         let capacity = listed.capacity;
         member.price = listed.price;
         member.queued = matches!(listed.state, InstanceState::Queued { .. });
+        if member.queued {
+            member.began = now;
+        }
         match &listed.state {
+            InstanceState::Pending { .. } | InstanceState::Queued { .. } if known => Vec::new(),
             InstanceState::Pending { .. } | InstanceState::Queued { .. } => {
-                (!known).then_some(Change::Ordered { capacity })
+                vec![Change::Ordered { capacity }]
             }
-            InstanceState::Up { url } if member.stage == Stage::Ordered => {
-                member.stage = Stage::Up;
+            InstanceState::Up { url } | InstanceState::Parked { url } if member.stage == Stage::Ordered => {
                 member.capacity = capacity;
-                Some(Change::Up { url: url.clone(), capacity })
+                let mut news = vec![Change::Up { url: url.clone(), capacity }];
+                member.stage = match listed.state {
+                    InstanceState::Parked { .. } => Stage::Parked(Way::Provider),
+                    _ => Stage::Up,
+                };
+                news.extend((member.stage != Stage::Up).then_some(Change::Parked));
+                news
             }
-            InstanceState::Up { .. } => None,
+            // One that serves and was stopped by somebody else is for its probe to notice.
+            InstanceState::Up { .. } | InstanceState::Parked { .. } => Vec::new(),
             InstanceState::Exited { how, output } => {
                 let why = quote(how, output);
                 member.end = Some(End { why: why.clone(), told: true });
-                known.then(|| member.ended(why))
+                known.then(|| member.ended(why)).into_iter().collect()
             }
         }
     }
@@ -163,7 +201,7 @@ impl Book {
     /// It has to go. One that failed before it ever served is announced as a failed start.
     pub(super) fn end(&mut self, id: ReplicaId, why: &str, failed: bool) -> Option<News> {
         let member = self.members.get_mut(&id).filter(|member| member.end.is_none())?;
-        let told = failed && member.stage != Stage::Served;
+        let told = failed && member.stage.starts();
         member.end = Some(End { why: why.to_owned(), told });
         told.then(|| (id, Change::StartFailed { why: why.to_owned() }))
     }
@@ -191,16 +229,22 @@ impl Book {
         }
     }
 
-    /// Ends those that are not ready `limit` after they entered the book; `explain` says more about each.
+    /// Ends those that are not ready `limit` after their provider had room for them, which fails their start; and those that
+    /// waited for room too long, which does not. `explain` says more about each.
     pub(super) fn end_overdue(
         &mut self,
         now: Instant,
         limit: Duration,
         explain: impl Fn(ReplicaId) -> String,
     ) -> Vec<News> {
-        let overdue = |member: &Member| member.stage != Stage::Served && now.since(member.since) >= limit;
-        let late: Vec<_> =
-            self.members.iter().filter(|(_, member)| overdue(member)).map(|(id, _)| *id).collect();
+        let overdue = |member: &Member| member.stage.starts() && now.since(member.began) >= limit;
+        let in_line = |member: &Member| member.queued && now.since(member.since) >= QUEUE_LIMIT;
+        let those = |which: &dyn Fn(&Member) -> bool| -> Vec<ReplicaId> {
+            self.members.iter().filter(|(_, member)| which(member)).map(|(id, _)| *id).collect()
+        };
+        let (late, waited) = (those(&overdue), those(&in_line));
+        let line = format!("it waited for room for {QUEUE_LIMIT:?}, and gives up its place in the line");
+        waited.into_iter().for_each(|id| drop(self.end(id, &line, false)));
         let why = |id| format!("not ready within the start limit of {limit:?}{}", explain(id));
         late.into_iter().filter_map(|id| self.end(id, &why(id), true)).collect()
     }
@@ -224,9 +268,12 @@ impl Book {
                 && member.stage != Stage::Served
                 && member.end.is_none()
             {
-                member.stage = Stage::Served;
-                let (ordered_here, after) = (member.ordered_here, seen.at.since(member.since));
-                new.push(Newcomer { id: facts.id, ordered_here, after });
+                let how = match std::mem::replace(&mut member.stage, Stage::Served) {
+                    Stage::Waking(_) => Came::Woken,
+                    Stage::Ordered | Stage::Up if member.ordered_here => Came::Ordered,
+                    _ => Came::Found,
+                };
+                new.push(Newcomer { id: facts.id, how, after: seen.at.since(member.since) });
             }
         }
         new
@@ -278,7 +325,12 @@ impl Book {
 impl Member {
     /// What is known of a replica that the gateway does not list.
     fn facts(&self, id: ReplicaId) -> ReplicaFacts {
-        let phase = if self.stage == Stage::Ordered { Phase::Provisioning } else { Phase::Starting };
+        let phase = match self.stage {
+            Stage::Ordered => Phase::Provisioning,
+            Stage::Up | Stage::Served => Phase::Starting,
+            Stage::Parked(_) => Phase::Parked,
+            Stage::Waking(_) => Phase::Waking,
+        };
         ReplicaFacts { price: self.price, ..ReplicaFacts::new(id, phase, self.since, self.capacity) }
     }
 }
@@ -302,5 +354,6 @@ fn last_lines(output: &[String]) -> Option<String> {
     (!last.is_empty()).then(|| format!("; its last lines:\n{}", last.join("\n")))
 }
 
+mod parked;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The control loop's calls of its provider: each in a task of its own, at most one for a replica at a time. Decides
+//! The control loop's calls of its provider, and of engines that are to sleep or to wake up: each in a task of its own, at most one for a replica at a time. Decides
 //! neither what is started nor what is stopped.
 
 use std::panic::AssertUnwindSafe;
@@ -7,28 +7,45 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::Offer;
-use tidegate_shared::time::Instant;
+use tidegate_shared::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
+use tokio::time::timeout;
 use tracing::Instrument;
 
+use super::book::Way;
 use super::{Control, STOP_RETRY};
-use crate::provider::ProviderError;
+use crate::fleet::{Change, Fleet, NoSleep};
+use crate::provider::{Provider, ProviderError};
+
+/// How long an engine may take to fall asleep: it may have to move all its weights to the machine's memory.
+const SLEEP_LIMIT: Duration = Duration::from_secs(120);
+/// How long an engine may take to wake up, and how long it may take until it is ready then. A start takes its place: what
+/// wakes no sooner is not worth waiting for.
+pub(super) const WAKE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A provider call that has ended.
 pub(super) struct Call {
     id: ReplicaId,
     kind: CallKind,
-    result: Result<(), String>,
+    /// How it sleeps, of one that was parked.
+    result: Result<Option<Way>, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     Start(Offer),
+    Park,
+    Wake(Way),
     Stop,
 }
 
 impl Control {
     pub(super) fn call_stops(&mut self, now: Instant) {
+        // Nobody waits for an engine that has to go whatever it answers.
+        for id in self.book.ending_and_busy() {
+            self.waits.remove(&id);
+        }
         for id in self.book.stops_due(now) {
             self.call(id, CallKind::Stop);
         }
@@ -36,14 +53,27 @@ impl Control {
 
     /// Calls the provider in a task of its own: a slow stop holds up nobody, and a call is never cut off.
     pub(super) fn call(&mut self, id: ReplicaId, kind: CallKind) {
-        let provider = Arc::clone(&self.provider);
+        let (fleet, provider) = (Arc::clone(&self.fleet), Arc::clone(&self.provider));
+        let (wait, given_up) = oneshot::channel();
+        if matches!(kind, CallKind::Park | CallKind::Wake(_)) {
+            self.waits.insert(id, wait);
+        }
         let asked = kind.clone();
         let work = async move {
-            let done = match asked {
-                CallKind::Start(offer) => provider.start(id, offer).await,
-                CallKind::Stop => provider.stop(id).await,
-            };
-            done.map_err(ProviderError::reason)
+            let done = |()| None;
+            match asked {
+                CallKind::Start(offer) => {
+                    provider.start(id, offer).await.map(done).map_err(ProviderError::reason)
+                }
+                CallKind::Park => park(&*fleet, &*provider, id, given_up).await.map(Some),
+                CallKind::Wake(Way::Engine) => {
+                    patiently(fleet.wake(id), WAKE_LIMIT, given_up).await.and_then(|woken| woken).map(done)
+                }
+                CallKind::Wake(Way::Provider) => {
+                    provider.unpark(id).await.map(done).map_err(ProviderError::reason)
+                }
+                CallKind::Stop => provider.stop(id).await.map(done).map_err(ProviderError::reason),
+            }
         };
         let call = async move {
             let result = AssertUnwindSafe(work).catch_unwind().await;
@@ -57,7 +87,27 @@ impl Control {
         // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
         let Ok(Call { id, kind, result }) = call else { return };
         let news = match kind {
-            CallKind::Start(_) => self.book.start_ended(id, result),
+            CallKind::Start(_) => self.book.start_ended(id, result.map(drop)),
+            CallKind::Park => {
+                self.waits.remove(&id);
+                let result = result.map(|way| way.unwrap_or(Way::Engine));
+                if let Some(why) = self.book.park_ended(id, result) {
+                    self.log.not_kept(id, &why);
+                    self.status.failed(format!("{} is stopped: {why}", self.log.replica(id)));
+                }
+                None
+            }
+            CallKind::Wake(_) => {
+                self.waits.remove(&id);
+                match self.book.wake_ended(id, result.map(drop)) {
+                    Ok(true) => Some((id, Change::Woken)),
+                    Ok(false) => None,
+                    Err(why) => {
+                        self.not_woken(id, &why);
+                        None
+                    }
+                }
+            }
             CallKind::Stop => {
                 let stopped = result.is_ok();
                 if let Err(why) = result {
@@ -68,5 +118,46 @@ impl Control {
             }
         };
         self.tell_all(news);
+    }
+
+    /// A parked replica does not come back: it is stopped, and a start takes its place.
+    pub(super) fn not_woken(&self, id: ReplicaId, why: &str) {
+        self.log.not_kept(id, why);
+        self.status.wake_failed(format!("{} is stopped: {why}", self.log.replica(id)));
+    }
+}
+
+/// Puts a replica to sleep: its engine, where that knows how, else by its provider.
+async fn park(
+    fleet: &dyn Fleet,
+    provider: &dyn Provider,
+    id: ReplicaId,
+    given_up: oneshot::Receiver<()>,
+) -> Result<Way, String> {
+    match patiently(fleet.sleep(id), SLEEP_LIMIT, given_up).await? {
+        Ok(()) => Ok(Way::Engine),
+        Err(NoSleep::Failed(why)) => Err(why),
+        Err(NoSleep::Unknown) => match provider.park(id).await {
+            Ok(()) => Ok(Way::Provider),
+            Err(ProviderError::NoParking { kind, .. }) => {
+                Err(format!("its engine knows no sleep, and provider {kind} none either"))
+            }
+            Err(error) => Err(error.reason()),
+        },
+    }
+}
+
+/// Waits for an engine until `limit`, or until that is given up.
+async fn patiently<T>(
+    asked: impl Future<Output = T>,
+    limit: Duration,
+    given_up: oneshot::Receiver<()>,
+) -> Result<T, String> {
+    tokio::select! {
+        biased;
+        _ = given_up => Err("nobody waits for it any more".to_owned()),
+        answer = timeout(limit, asked) => {
+            answer.map_err(|_| format!("its engine does not answer within {limit:?}"))
+        }
     }
 }

@@ -8,7 +8,7 @@ use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::time::Duration;
 use tracing::{debug, info, warn};
 
-use super::book::Newcomer;
+use super::book::{Came, Newcomer};
 use crate::fleet::Change;
 use crate::provider::ProviderError;
 
@@ -47,9 +47,11 @@ impl Log {
     /// A replica became ready.
     pub(super) fn ready(&self, new: &Newcomer) {
         let name = self.replica(new.id);
-        match new.ordered_here {
-            true => info!("{name} is ready, {:.1} s after its order", new.after.as_secs_f64()),
-            false => info!("{name} is ready"),
+        let after = new.after.as_secs_f64();
+        match new.how {
+            Came::Ordered => info!("{name} is ready, {after:.1} s after its order"),
+            Came::Woken => info!("{name} is ready, {after:.1} s after it was to be woken"),
+            Came::Found => info!("{name} is ready"),
         }
     }
 
@@ -61,6 +63,9 @@ impl Log {
             Change::Up { url, .. } => info!("{name} listens at {url}; it is ready once its model is loaded"),
             Change::Drain => info!("{name} drains: no new request goes there"),
             Change::Undrain => info!("{name} takes requests again"),
+            Change::Parked => info!("{name} is parked: it sleeps until it is needed"),
+            Change::Waking => info!("{name} is being woken"),
+            Change::Woken => debug!("{name} is awake; it is ready once it is found well"),
             Change::StartFailed { why } => warn!("{name} did not start: {}", indented(why)),
             Change::Gone { why } => info!("{name} is stopped: {}", indented(why)),
         }
@@ -81,6 +86,11 @@ impl Log {
     /// A replica has to go.
     pub(super) fn stopping(&self, id: ReplicaId, why: &str) {
         debug!("{} is being stopped: {why}", self.replica(id));
+    }
+
+    /// One that was to sleep, or to wake up, does not, and is stopped.
+    pub(super) fn not_kept(&self, id: ReplicaId, why: &str) {
+        warn!("{} is stopped: {}", self.replica(id), indented(why));
     }
 
     /// A stop failed and will be tried again.

@@ -11,6 +11,7 @@ use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::time::Instant;
 
+use super::book::Came;
 use crate::provider::{Instance, InstanceState};
 
 /// Decisions kept for each deployment.
@@ -37,6 +38,10 @@ pub struct ControlView {
     pub starts_ready: u64,
     /// Starts that failed.
     pub starts_failed: u64,
+    /// Parked replicas that were woken and became ready, and those that did not (C6).
+    pub wakes_ready: u64,
+    /// See there.
+    pub wakes_failed: u64,
     /// Why the provider does not answer, while it does not (C2).
     pub provider_error: Option<String>,
     /// What the replicas that are not up yet wait for, as their provider says (C2).
@@ -102,14 +107,23 @@ impl ControlStatus {
         changed
     }
 
-    pub(super) fn became_ready(&self, ordered_here: bool) {
+    pub(super) fn became_ready(&self, how: Came) {
         let mut view = self.lock();
-        view.starts_ready += u64::from(ordered_here);
+        match how {
+            Came::Ordered => view.starts_ready += 1,
+            Came::Woken => view.wakes_ready += 1,
+            Came::Found => {}
+        }
         view.last_failure = None;
     }
 
     pub(super) fn start_failed(&self, what: String) {
         self.lock().starts_failed += 1;
+        self.failed(what);
+    }
+
+    pub(super) fn wake_failed(&self, what: String) {
+        self.lock().wakes_failed += 1;
         self.failed(what);
     }
 
@@ -121,7 +135,7 @@ impl ControlStatus {
     pub(super) fn listed(&self, instances: &[Instance]) {
         let why = |one: &Instance| match &one.state {
             InstanceState::Pending { why } | InstanceState::Queued { why } => Some((one.id, why.clone())),
-            InstanceState::Up { .. } | InstanceState::Exited { .. } => None,
+            InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => None,
         };
         let mut view = self.lock();
         view.provider_error = None;
@@ -164,6 +178,7 @@ mod tests {
             current: 0,
             needed: 0,
             target,
+            woken: 0,
             reason,
         }
     }

@@ -45,6 +45,20 @@ pub trait Provider: Send + Sync {
     /// left. An unknown id is fine.
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>>;
 
+    /// Keeps replica `id` as it is, so that it takes no time of any processor, until it is let go on or stopped (C6). Ends
+    /// when that is so; from then on it is listed as [`InstanceState::Parked`], also by a later run of the gateway. After
+    /// an error it may be either.
+    fn park(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        let kind = self.kind();
+        Box::pin(std::future::ready(Err(ProviderError::NoParking { id, kind })))
+    }
+
+    /// Lets a parked replica go on. One that is not parked is fine.
+    fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        let kind = self.kind();
+        Box::pin(std::future::ready(Err(ProviderError::NoParking { id, kind })))
+    }
+
     /// Resolves when [`Provider::list`] may answer differently: an engine listens, an engine has exited.
     fn changed(&self) -> BoxFuture<'_, ()>;
 
@@ -88,6 +102,11 @@ pub enum InstanceState {
         /// Base URL without a trailing slash.
         url: String,
     },
+    /// It is parked (C6), and listens at `url` once it is let go on.
+    Parked {
+        /// Base URL without a trailing slash.
+        url: String,
+    },
     /// It has ended by itself.
     Exited {
         /// Exit code or signal, for people.
@@ -116,6 +135,22 @@ pub enum ProviderError {
         /// What was tried and what came of it.
         why: String,
     },
+    /// The replica could not be parked, or does not go on.
+    #[error("cannot park replica {id}, or let it go on: {why}")]
+    Park {
+        /// Which one.
+        id: ReplicaId,
+        /// What was tried and what came of it.
+        why: String,
+    },
+    /// This provider cannot keep a replica without running it.
+    #[error("provider {kind} cannot park replica {id}")]
+    NoParking {
+        /// Which one.
+        id: ReplicaId,
+        /// The provider's kind.
+        kind: &'static str,
+    },
     /// The provider itself does not answer or its records cannot be read. The fleet is held as it is.
     #[error("provider {kind} does not answer: {why}")]
     Unavailable {
@@ -136,8 +171,8 @@ impl ProviderError {
     /// What came of it, to be told beside the name of the replica.
     pub fn reason(self) -> String {
         match self {
-            Self::Start { why, .. } | Self::Stop { why, .. } => why,
-            Self::Unavailable { .. } | Self::Fixed { .. } => self.to_string(),
+            Self::Start { why, .. } | Self::Stop { why, .. } | Self::Park { why, .. } => why,
+            Self::NoParking { .. } | Self::Unavailable { .. } | Self::Fixed { .. } => self.to_string(),
         }
     }
 }

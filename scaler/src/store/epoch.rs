@@ -12,7 +12,7 @@ const MOST_AWAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub struct Epoch {
     /// The kernel's name for the time since it was booted; empty where it is not known.
     pub boot: String,
-    /// The monotonic clock, which all processes share until the next boot.
+    /// The monotonic clock that goes on while the machine is suspended, and that all processes share until the next boot.
     pub monotonic: Duration,
     /// The wall clock, since 1970.
     pub wall: Duration,

@@ -4,11 +4,13 @@
 
 mod batch;
 mod epoch;
+mod place;
+mod rows;
 mod schema;
 mod table;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,6 +22,7 @@ use tidegate_shared::offer::Money;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
+pub use batch::Waiting;
 pub use epoch::{Epoch, Stamp};
 pub use schema::StoreError;
 pub use table::MOST_DECISIONS;
@@ -44,6 +47,8 @@ pub struct Kept {
     pub drained: Vec<KeptDrain>,
     /// All that was ever added to the credit beside the configured one.
     pub added: Money,
+    /// The last decisions of each deployment that there is, newest first, with their ages at the start of this run.
+    pub past: BTreeMap<DeploymentName, Vec<Past>>,
 }
 
 /// What one deployment had spent, and when that was so.
@@ -123,10 +128,12 @@ pub struct StoreView {
     pub path: PathBuf,
     /// Why the last write failed; `None` once one has succeeded again.
     pub trouble: Option<String>,
-    /// Records that wait to be written.
-    pub waiting: usize,
+    /// What waits to be written.
+    pub waiting: Waiting,
     /// Decisions that were dropped because too many waited.
     pub dropped: u64,
+    /// Rows that cannot be read and are left out, each with its table, its key and why; not more than 32.
+    pub unreadable: Vec<String>,
 }
 
 /// A handle on the one store of a gateway; cheap to clone.
@@ -148,9 +155,10 @@ impl Store {
     ) -> Result<(Self, Kept), StoreError> {
         let failed = |error: rusqlite::Error| StoreError::of(path, &error);
         let db = schema::open(path)?;
-        let mut table = Table::begin(db, epoch).map_err(failed)?;
+        let mut table = Table::begin(path, db, epoch).map_err(failed)?;
         let kept = table.restore(names).map_err(failed)?;
         let desk = Arc::new(Desk::new(path));
+        desk.note(&mut table);
         let thread = std::thread::Builder::new().name("store".to_owned());
         let (own, at) = (Arc::clone(&desk), path.to_owned());
         let started: std::io::Result<JoinHandle<()>> = thread.spawn(move || own.work(table));
@@ -211,6 +219,11 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         self.desk.ask(Ask::Decisions { name: name.clone(), limit, now, reply })?;
         answer.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+    }
+
+    /// The row of `name` and `key` in `table` says what nobody understands; it is told until it is written anew.
+    pub fn unreadable(&self, table: &str, name: &DeploymentName, key: &str, why: String) {
+        self.desk.unreadable(rows::name(table, name.as_str(), key), why);
     }
 
     /// How it does.

@@ -1,11 +1,15 @@
 //! The database file: how it is opened, checked and brought to the present schema. Everything that can be wrong with it
 //! is found here, before anything is served.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use thiserror::Error;
 use tidegate_shared::time::Duration;
+
+use super::place;
 
 /// Marks the file as Tidegate's ("tide"), so that a database of something else is not taken for damaged or empty.
 const APPLICATION: i32 = 0x7469_6465;
@@ -100,8 +104,20 @@ impl StoreError {
         let (path, why) = (path.to_owned(), told(error));
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged { path, why },
+            // The database tells no more than that the disk did not do it.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull | ErrorCode::CannotOpen) => {
+                let why =
+                    place::refusal(&path).map_or_else(|| why.clone(), |cause| format!("{cause} ({why})"));
+                Self::Unusable { path, why }
+            }
             _ => Self::Unusable { path, why },
         }
+    }
+
+    /// What `error` of the system, met there, comes to.
+    pub(super) fn io(path: &Path, error: &io::Error) -> Self {
+        let why = place::refusal(path).unwrap_or_else(|| error.to_string());
+        Self::Unusable { path: path.to_owned(), why }
     }
 }
 
@@ -117,21 +133,21 @@ pub(super) fn told(error: &rusqlite::Error) -> String {
     }
 }
 
-/// Opens the file at `path`, which is made if need be, and proves that it is whole and can be written.
+/// Opens the file at `path`, which is made if none is there, and proves that it is whole and can be written.
 ///
 /// Write-ahead logging keeps every commit whole through `kill -9`. `synchronous = FULL` keeps it through a power cut too,
 /// since an answer of the API says that something is saved; a commit is made about once a second at most, so the wait
 /// for the disk is of no matter.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error: rusqlite::Error| StoreError::of(path, &error);
-    whole_or_new(path)?;
-    let mut db = Connection::open(path).map_err(failed)?;
-    db.busy_timeout(BUSY).map_err(failed)?;
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        make(path)?;
+    }
+    whole(path)?;
+    let mut db = connect(path).map_err(failed)?;
     let application: i32 = db.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(failed)?;
     let found: u32 = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    let tables: u32 =
-        db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
-    if application != APPLICATION && (application, found, tables) != (0, 0, 0) {
+    if application != APPLICATION {
         return Err(StoreError::Foreign { path: path.to_owned() });
     }
     if found > SCHEMA {
@@ -141,27 +157,59 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     if verdict != "ok" {
         return Err(StoreError::Damaged { path: path.to_owned(), why: verdict });
     }
-    db.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
-    db.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-    db.pragma_update(None, "journal_size_limit", LOG_SIZE).map_err(failed)?;
+    prepare(&db).map_err(failed)?;
     migrate(&mut db, found).map_err(failed)?;
     Ok(db)
 }
 
+/// Opens the file at `path` again, which was made or proven whole by this process.
+pub(super) fn open_again(path: &Path) -> rusqlite::Result<Connection> {
+    let db = connect(path)?;
+    prepare(&db)?;
+    Ok(db)
+}
+
+/// The file at `path`, which must be there.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(BUSY)?;
+    Ok(db)
+}
+
+fn prepare(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "journal_size_limit", LOG_SIZE)
+}
+
+/// Makes a new file at `path`, with nothing in it but the schema.
+fn make(path: &Path) -> Result<(), StoreError> {
+    let new = place::begin(path).map_err(|error| StoreError::io(path, &error))?;
+    let made = Connection::open(&new).and_then(|mut db| {
+        migrate(&mut db, 0)?;
+        db.close().map_err(|(_, error)| error)
+    });
+    made.map_err(|error| StoreError::of(path, &error))?;
+    place::finish(path).map_err(|error| StoreError::io(path, &error))
+}
+
 /// A file ends with a page, unless a write was cut that its log makes good. SQLite itself takes what is missing for zeros,
 /// and what is shorter than any page for an empty file, which it would begin anew.
-fn whole_or_new(path: &Path) -> Result<(), StoreError> {
-    let length = std::fs::metadata(path).map_or(0, |found| if found.is_file() { found.len() } else { 0 });
-    let beside = |ending: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(ending);
-        Path::new(&name).exists()
-    };
-    let mended = beside("-journal") || (length >= LEAST_PAGE && beside("-wal"));
-    if length.is_multiple_of(LEAST_PAGE) || mended {
+fn whole(path: &Path) -> Result<(), StoreError> {
+    let Some(length) = fs::metadata(path).ok().filter(|found| found.is_file()).map(|found| found.len())
+    else {
         return Ok(());
-    }
-    Err(StoreError::Damaged { path: path.to_owned(), why: format!("it is cut off after {length} bytes") })
+    };
+    let why = match length {
+        0 => "it is empty, which no file of Tidegate's ever is: somebody has emptied it, or the disk has"
+            .to_owned(),
+        length if length.is_multiple_of(LEAST_PAGE) || place::has_log(path, length, LEAST_PAGE) => {
+            return Ok(());
+        }
+        length => format!("it is cut off after {length} bytes"),
+    };
+    Err(StoreError::Damaged { path: path.to_owned(), why })
 }
 
 /// Brings the schema from step `found` to the last, all or nothing.

@@ -1,19 +1,21 @@
 //! What is written into the database and read out of it. One batch is one transaction: all of it is there afterwards,
-//! or nothing. Decides only what of the past is dropped.
+//! or nothing. Decides what of the past is dropped, and what follows if the file is lost while it is open.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use tidegate_scaler_core::budget::ledger::Spent;
-use tidegate_shared::decision::ScaleDecision;
-use tidegate_shared::id::{DeploymentName, ReplicaId};
-use tidegate_shared::offer::Money;
+use tidegate_shared::id::DeploymentName;
 use tidegate_shared::time::{Duration, Instant};
 
 use super::batch::Batch;
-use super::epoch::{Epoch, Stamp};
-use super::{Kept, KeptAccount, KeptDrain, KeptSetting, KeptTuned, Past, Tuned};
+use super::epoch::Epoch;
+use super::place::{self, Lost, Place};
+use super::rows::{self, Unreadable};
+use super::{Kept, Past, Tuned, schema};
 
 /// Decisions kept of one deployment. A fleet under varying load makes a few hundred in a day, and each takes about 300
 /// bytes: some weeks, and under 2 MB.
@@ -25,101 +27,129 @@ const LAST_STAY: u32 = 100;
 /// Accounts of deployments that are gone, settings of them and what was tuned, that are kept apart. Older accounts are added up in one.
 const GONE: u32 = 256;
 
+/// Decisions of each deployment that are given at the start.
+const LAST: u32 = 32;
+
 /// The open database of one run.
 #[derive(Debug)]
 pub(super) struct Table {
-    db: Connection,
+    /// None only between two tries to open a file that was made anew.
+    db: Option<Connection>,
+    place: Place,
     epoch: Epoch,
     run: i64,
+    unreadable: Vec<Unreadable>,
 }
 
 impl Table {
     /// Enters this run.
-    pub(super) fn begin(db: Connection, epoch: Epoch) -> rusqlite::Result<Self> {
+    pub(super) fn begin(path: &Path, db: Connection, epoch: Epoch) -> rusqlite::Result<Self> {
         let whole = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         db.execute(
             "INSERT INTO run (boot, monotonic, wall) VALUES (?, ?, ?)",
             params![epoch.boot, whole(epoch.monotonic), whole(epoch.wall)],
         )?;
         let run = db.last_insert_rowid();
-        Ok(Self { db, epoch, run })
+        let place = Place::of(path).map_err(|error| lost(&error))?;
+        Ok(Self { db: Some(db), place, epoch, run, unreadable: Vec::new() })
     }
 
     /// Drops what is too old, and gives what is kept. `names` are the deployments that there are.
     pub(super) fn restore(&mut self, names: &BTreeSet<DeploymentName>) -> rusqlite::Result<Kept> {
         self.forget(names)?;
-        let accounts = self.accounts()?;
-        let settings = self.settings()?;
-        let added: Option<String> =
-            self.db.query_row("SELECT added FROM credit", [], |row| row.get(0)).optional()?;
-        let added = match added {
-            Some(text) => Money(text.parse().map_err(|_| damaged("credit", &text))?),
-            None => Money::default(),
+        let (accounts, added) = (rows::accounts(self.db()?)?, rows::added(self.db()?)?);
+        let settings = rows::settings(self.db()?);
+        let settings = self.sifted(settings)?;
+        let tuned = rows::tuned(self.db()?);
+        let tuned = self.sifted(tuned)?;
+        let drained = rows::drained(self.db()?);
+        let drained = self.sifted(drained)?;
+        let mut past = BTreeMap::new();
+        for name in names {
+            past.insert(name.clone(), self.decisions(name.as_str(), LAST, Instant::ZERO)?);
+        }
+        Ok(Kept { epoch: self.epoch.clone(), accounts, settings, tuned, drained, added, past })
+    }
+
+    /// The good rows; the others are told.
+    fn sifted<T>(&mut self, read: rusqlite::Result<(Vec<T>, Vec<Unreadable>)>) -> rusqlite::Result<Vec<T>> {
+        let (good, bad) = read?;
+        self.unreadable.extend(bad);
+        Ok(good)
+    }
+
+    /// Rows that were met since the last call and cannot be read.
+    pub(super) fn unreadable(&mut self) -> Vec<Unreadable> {
+        std::mem::take(&mut self.unreadable)
+    }
+
+    /// Sees that what is written is found again: a file that was deleted is made anew, with all that was in it, since it
+    /// is still open. Gives what had happened to it, if anything.
+    ///
+    /// # Errors
+    /// Why it cannot be written to at present, for people.
+    pub(super) fn settle(&mut self) -> Result<Option<&'static str>, String> {
+        if self.db.is_none() {
+            self.connect().map_err(|error| schema::told(&error))?;
+        }
+        let lost = match self.place.look() {
+            Ok(()) => return Ok(None),
+            Err(Lost::Replaced) => {
+                let why = "another file lies there since; it is left as it is, and once it is moved away or deleted, the \
+                           records are written there again";
+                return Err(why.to_owned());
+            }
+            Err(Lost::Gone) => "was deleted or moved away while it was in use",
+            Err(Lost::LogGone) => "has lost its log while it was in use",
+            Err(Lost::Cut(length)) => {
+                let cut = format!("somebody has cut it off to {length} bytes");
+                self.make_anew().map_err(|why| format!("{cut}, and it cannot be made anew: {why}"))?;
+                return Ok(Some("was cut off while it was in use"));
+            }
         };
-        let (tuned, drained) = (self.tuned()?, self.drained()?);
-        Ok(Kept { epoch: self.epoch.clone(), accounts, settings, tuned, drained, added })
+        self.make_anew().map_err(|why| format!("it {lost}, and cannot be made anew: {why}"))?;
+        Ok(Some(lost))
     }
 
-    fn accounts(&self) -> rusqlite::Result<Vec<KeptAccount>> {
-        let mut query = self.db.prepare(
-            "SELECT deployment, spent, boot, monotonic, wall, at FROM account JOIN run ON run = run.id \
-             ORDER BY deployment <> '', run, at, deployment",
-        )?;
-        let rows = query.query_map([], |row| {
-            let (name, spent): (String, String) = (row.get(0)?, row.get(1)?);
-            Ok((name, spent, stamp(row, 2)?))
-        })?;
-        rows.map(|row| {
-            let (name, spent, at) = row?;
-            let spent: Spent = serde_json::from_str(&spent).map_err(|_| damaged("account", &name))?;
-            Ok(KeptAccount { name: DeploymentName::new(&name), spent, at })
-        })
-        .collect()
+    /// Copies all that is in the open database into a new file at its path, and goes on there.
+    fn make_anew(&mut self) -> Result<(), String> {
+        let path = self.place.path().to_owned();
+        let new = place::begin(&path).map_err(|error| error.to_string())?;
+        let into = new.to_str().ok_or("its path is no text")?;
+        let db = self.db().map_err(|error| schema::told(&error))?;
+        db.execute("VACUUM INTO ?", [into]).map_err(|error| schema::told(&error))?;
+        // It would write into the old file and delete the log of the new one.
+        let kept = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        kept.map_err(|error| schema::told(&error))?;
+        place::finish(&path).map_err(|error| error.to_string())?;
+        self.db = None;
+        self.connect().map_err(|error| schema::told(&error))
     }
 
-    fn settings(&self) -> rusqlite::Result<Vec<KeptSetting>> {
-        let mut query = self.db.prepare(
-            "SELECT deployment, key, value, boot, monotonic, wall, at FROM setting JOIN run ON run = run.id \
-             ORDER BY deployment, key",
-        )?;
-        let rows = query.query_map([], |row| {
-            let (name, key, value): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok(KeptSetting { deployment: DeploymentName::new(&name), key, value, at: stamp(row, 3)? })
-        })?;
-        rows.collect()
+    fn connect(&mut self) -> rusqlite::Result<()> {
+        let path = self.place.path().to_owned();
+        let db = schema::open_again(&path)?;
+        // Only a write makes the log.
+        db.execute("UPDATE run SET boot = boot WHERE id = ?", [self.run])?;
+        self.place = Place::of(&path).map_err(|error| lost(&error))?;
+        self.db = Some(db);
+        Ok(())
     }
 
-    fn tuned(&self) -> rusqlite::Result<Vec<KeptTuned>> {
-        let mut query = self.db.prepare(
-            "SELECT deployment, target, model, kind, curve, boot, monotonic, wall, at FROM tuned \
-             JOIN run ON run = run.id ORDER BY deployment",
-        )?;
-        let rows = query.query_map([], |row| {
-            let name: String = row.get(0)?;
-            let tuned =
-                Tuned { target: row.get(1)?, model: row.get(2)?, kind: row.get(3)?, curve: row.get(4)? };
-            Ok(KeptTuned { deployment: DeploymentName::new(&name), tuned, at: stamp(row, 5)? })
-        })?;
-        rows.collect()
+    /// The database, while it is open.
+    fn db(&self) -> rusqlite::Result<&Connection> {
+        self.db.as_ref().ok_or_else(closed)
     }
 
-    fn drained(&self) -> rusqlite::Result<Vec<KeptDrain>> {
-        let mut query = self.db.prepare(
-            "SELECT deployment, replica, url, boot, monotonic, wall, at FROM drained JOIN run ON run = run.id \
-             ORDER BY deployment, replica",
-        )?;
-        let rows = query.query_map([], |row| {
-            let (name, replica): (String, u32) = (row.get(0)?, row.get(1)?);
-            let (deployment, replica) = (DeploymentName::new(&name), ReplicaId(replica));
-            Ok(KeptDrain { deployment, replica, url: row.get(2)?, at: stamp(row, 3)? })
-        })?;
-        rows.collect()
+    fn change(&mut self) -> rusqlite::Result<Transaction<'_>> {
+        let db = self.db.as_mut().ok_or_else(closed)?;
+        db.transaction_with_behavior(TransactionBehavior::Immediate)
     }
 
     /// Writes a batch, or nothing of it.
     pub(super) fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         let run = self.run;
-        let change = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let change = self.change()?;
         for (name, (spent, when)) in &batch.accounts {
             change.execute(
                 "REPLACE INTO account (deployment, spent, run, at) VALUES (?, ?, ?, ?)",
@@ -145,32 +175,17 @@ impl Table {
     }
 
     /// The newest decisions of a deployment that are written, newest first.
-    pub(super) fn decisions(&self, name: &str, limit: u32, now: Instant) -> rusqlite::Result<Vec<Past>> {
-        let mut query = self.db.prepare(
-            "SELECT body, boot, monotonic, wall, at FROM decision JOIN run ON run = run.id WHERE deployment = ? \
-             ORDER BY decision.id DESC LIMIT ?",
-        )?;
-        let rows = query.query_map(params![name, limit], |row| {
-            let body: String = row.get(0)?;
-            Ok((body, stamp(row, 1)?))
-        })?;
-        let mut found = Vec::new();
-        for row in rows {
-            let (body, at) = row?;
-            // A kind of reason that this version does not know is no cause to show none.
-            if let Ok(decision) = serde_json::from_str::<ScaleDecision>(&body) {
-                found.push(Past { age: self.epoch.since(&at, now), decision });
-            }
-        }
-        Ok(found)
+    pub(super) fn decisions(&mut self, name: &str, limit: u32, now: Instant) -> rusqlite::Result<Vec<Past>> {
+        let read = rows::decisions(self.db()?, name, limit, (&self.epoch, now));
+        self.sifted(read)
     }
 
     /// Drops what nobody will ask for, so that the file does not grow for ever.
     fn forget(&mut self, names: &BTreeSet<DeploymentName>) -> rusqlite::Result<()> {
         let (oldest, own) = (i64::try_from(OLDEST.as_micros()).unwrap_or(i64::MAX), self.run);
-        let accounts = self.accounts()?;
+        let accounts = rows::accounts(self.db()?)?;
         let gone: Vec<_> = accounts.iter().filter(|account| !names.contains(&account.name)).collect();
-        let change = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let change = self.change()?;
         let deployments: Vec<String> = change
             .prepare("SELECT DISTINCT deployment FROM decision")?
             .query_map([], |row| row.get(0))?
@@ -279,19 +294,13 @@ fn micros(at: Instant) -> i64 {
 const KEEP_NEWEST: &str = "DELETE FROM decision WHERE deployment = ?1 AND id <= \
     (SELECT id FROM decision WHERE deployment = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
 
-/// The moment in the four columns from `from` on.
-fn stamp(row: &rusqlite::Row<'_>, from: usize) -> rusqlite::Result<Stamp> {
-    let time = |at: usize| row.get::<_, i64>(at).map(|micros| u64::try_from(micros).unwrap_or(0));
-    let epoch = Epoch {
-        boot: row.get(from)?,
-        monotonic: Duration::from_micros(time(from + 1)?),
-        wall: Duration::from_micros(time(from + 2)?),
-    };
-    Ok(Stamp { epoch, at: Instant::from_micros(time(from + 3)?) })
+/// The file is not there any more.
+fn lost(error: &std::io::Error) -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some(error.to_string()))
 }
 
-/// A row that cannot have been written here.
-fn damaged(table: &str, what: &str) -> rusqlite::Error {
-    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    rusqlite::Error::SqliteFailure(code, Some(format!("table {table} makes no sense at {what:?}")))
+fn closed() -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    rusqlite::Error::SqliteFailure(code, Some("the file is not open".to_owned()))
 }

@@ -1,6 +1,7 @@
 //! The store over real files: what survives, what is bounded, what is refused, and a disk that does not take it.
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use tidegate_shared::decision::{Rule, ScaleReason};
@@ -9,8 +10,11 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 
 use super::*;
-use crate::house::{Credit, House};
+use crate::house::{Asleep, Credit, House};
 use tidegate_scaler_core::budget::Bounds;
+
+mod lost;
+mod unreadable;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,6 +51,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         current: 3,
         needed: 4,
         target,
+        woken: 0,
         reason: ScaleReason::PriceCap { cap: Price(1), cheapest: Price(2) },
     }
 }
@@ -94,7 +99,7 @@ async fn m2_a_restart_pays_for_the_time_between_once() {
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[chat()]);
     house.open(&chat(), Price::FREE, 0, at(0));
     let see = |house: &House, second, fleet: &[ReplicaFacts]| {
-        house.with_budget(|budget| budget.see(&chat(), fleet, false, at(second)));
+        house.with_budget(at(second), |budget, now| budget.see(&chat(), fleet, false, now));
         house.keep(&chat(), at(second));
     };
     see(&house, 0, &[replica(1), replica(2)]);
@@ -133,6 +138,35 @@ async fn m2_a_restart_pays_for_the_time_between_once() {
         Money(1_000_500 - 104_000),
         "spent by one that is gone now"
     );
+}
+
+#[tokio::test]
+async fn m2_what_runs_is_paid_for_while_the_machine_sleeps() {
+    let (dir, slept) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
+    let (store, kept) = open(dir.path(), 100);
+    let told = Arc::clone(&slept);
+    let asleep = Asleep::new(move || Duration::from_secs(told.load(Ordering::Relaxed)));
+    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]).that_sleeps(asleep);
+    house.open(&chat(), Price::FREE, 0, at(0));
+    let see = |second| {
+        house.with_budget(at(second), |budget, now| budget.see(&chat(), &[replica(1)], false, now));
+        house.keep(&chat(), at(second));
+        house.credit(at(second)).unwrap().left
+    };
+    assert_eq!((see(0), see(10)), (Money(100_000_000), Money(100_000_000 - 10_000)));
+    slept.store(3600, Ordering::Relaxed);
+    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "an hour of sleep, and 11 s awake");
+    slept.store(3599, Ordering::Relaxed);
+    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "no time goes back");
+    store.close().await;
+
+    // The next run of the same boot began 20 s later, by a clock that goes on in sleep.
+    let (store, kept) = open(dir.path(), 100 + 3611 + 20);
+    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]);
+    house.open(&chat(), Price::FREE, 0, at(0));
+    house.resume(&chat(), &[ReplicaId(1)], at(0));
+    assert_eq!(house.credit(at(0)).unwrap().left, Money(100_000_000 - 3_631_000), "nothing twice");
+    store.close().await;
 }
 
 #[tokio::test]
@@ -178,7 +212,10 @@ async fn a_disk_that_takes_nothing_costs_nothing_once_it_does_again() {
     let why = store.flush().await.unwrap_err();
     assert_eq!(why, "database is locked (another program works with the file)");
     let view = store.view();
-    assert_eq!((view.trouble, view.waiting, view.dropped), (Some(why), 2, 0));
+    assert_eq!(
+        (view.trouble, view.waiting.to_string(), view.dropped),
+        (Some(why), "1 setting and 1 decision".to_owned(), 0)
+    );
     store.set(&chat(), "min", Some("3".to_owned()), at(2));
     let past = store.decisions(&chat(), 9, at(3)).await.unwrap();
     assert_eq!((past.len(), past[0].age), (1, SECOND * 2), "what waits is told too");
@@ -188,7 +225,7 @@ async fn a_disk_that_takes_nothing_costs_nothing_once_it_does_again() {
     other.execute_batch("ROLLBACK").unwrap();
     store.flush().await.unwrap();
     let view = store.view();
-    assert_eq!((view.trouble, view.waiting), (None, 0));
+    assert_eq!((view.trouble, view.waiting), (None, Waiting::default()));
     store.close().await;
     let (_, kept) = open(dir.path(), 9);
     assert_eq!(kept.settings[0].value, "3", "the last word counts");
@@ -197,9 +234,10 @@ async fn a_disk_that_takes_nothing_costs_nothing_once_it_does_again() {
 #[test]
 fn a_full_disk_is_told_as_one() {
     let dir = tempfile::tempdir().unwrap();
-    let db = schema::open(&dir.path().join(FILE)).unwrap();
+    let path = dir.path().join(FILE);
+    let db = schema::open(&path).unwrap();
     db.pragma_update(None, "max_page_count", 12).unwrap();
-    let mut table = Table::begin(db, epoch(0)).unwrap();
+    let mut table = Table::begin(&path, db, epoch(0)).unwrap();
     let mut batch = batch::Batch::default();
     (0..4000).for_each(|target| batch.decided(chat(), decision(at(1), target)));
     let why = schema::told(&table.write(&batch).unwrap_err());
@@ -302,7 +340,7 @@ async fn a_file_that_is_cut_off_anywhere_is_refused_and_not_begun_anew() {
     store.close().await;
     let path = dir.path().join(FILE);
     let whole = fs::read(&path).unwrap();
-    for length in [1, 99, 100, 511, 4096, 4097, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
+    for length in [0, 1, 99, 100, 511, 4096, 4097, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
         for ending in ["-wal", "-shm"] {
             let _ = fs::remove_file(dir.path().join(format!("{FILE}{ending}")));

@@ -1,6 +1,7 @@
 //! The store's thread: it takes what was left, writes it in batches, and tries again while the disk does not take it.
 //! Nobody waits for it but who asks; what is left here is held in memory until it is written.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as Clock;
@@ -10,7 +11,8 @@ use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::batch::Batch;
+use super::batch::{Batch, Waiting};
+use super::rows::Unreadable;
 use super::schema::told;
 use super::table::Table;
 use super::{ENDED, Past, StoreView};
@@ -20,6 +22,10 @@ const PACE: Duration = Duration::from_secs(1);
 /// The pause after a failed write; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How often the file is looked at while there is nothing to write: somebody may have deleted it.
+const LOOK: Duration = Duration::from_secs(5);
+/// Rows that are told to be unreadable, at most.
+const MOST_UNREADABLE: usize = 32;
 /// Questions that may wait at one time.
 const MOST_ASKS: usize = 64;
 
@@ -63,6 +69,10 @@ pub(super) struct Desk {
 #[derive(Debug, Default)]
 struct State {
     batch: Batch,
+    /// What is being written just now.
+    writing: Waiting,
+    /// Rows that cannot be read, and why.
+    unreadable: BTreeMap<String, String>,
     asks: Vec<Ask>,
     trouble: Option<String>,
     closing: Vec<oneshot::Sender<()>>,
@@ -115,8 +125,9 @@ impl Desk {
         StoreView {
             path: self.path.clone(),
             trouble: state.trouble.clone(),
-            waiting: state.batch.len(),
+            waiting: state.batch.waiting().and(state.writing),
             dropped: state.batch.dropped,
+            unreadable: state.unreadable.iter().map(|(row, why)| format!("{row}: {why}")).collect(),
         }
     }
 
@@ -138,7 +149,7 @@ impl Desk {
                 Err(_) => (retry, (retry * 2).min(RETRY_MAX)),
             };
             for ask in asks {
-                self.answer(&table, ask, &written);
+                self.answer(&mut table, ask, &written);
             }
             if closing {
                 break;
@@ -146,10 +157,11 @@ impl Desk {
         }
     }
 
-    /// Waits until something is to be done, and for `pause` more unless somebody asks; takes it.
+    /// Waits until something is to be done, and for `pause` more unless somebody asks; takes it. From time to time there
+    /// is nothing, and the file is looked at all the same.
     fn next(&self, pause: Duration) -> (Batch, Vec<Ask>, bool) {
         let mut state = self.lock();
-        let mut since = None;
+        let (began, mut since) = (Clock::now(), None);
         loop {
             let urgent = !state.asks.is_empty() || !state.closing.is_empty();
             let waited = since.map_or(Duration::ZERO, |since: Clock| since.elapsed());
@@ -157,7 +169,11 @@ impl Desk {
                 break;
             }
             state = if state.batch.is_empty() {
-                self.left.wait(state).unwrap_or_else(PoisonError::into_inner)
+                let rest = LOOK.saturating_sub(began.elapsed());
+                if rest.is_zero() {
+                    break;
+                }
+                self.left.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0
             } else {
                 since.get_or_insert_with(Clock::now);
                 let rest = pause.saturating_sub(waited);
@@ -166,17 +182,26 @@ impl Desk {
         }
         let batch = Batch { dropped: state.batch.dropped, ..Batch::default() };
         let batch = std::mem::replace(&mut state.batch, batch);
+        state.writing = batch.waiting();
         (batch, std::mem::take(&mut state.asks), !state.closing.is_empty())
     }
 
     /// Writes a batch, or takes it back and says why.
     fn write(&self, table: &mut Table, batch: Batch) -> Result<(), String> {
-        let nothing = batch.is_empty();
-        let result = if nothing { Ok(()) } else { table.write(&batch).map_err(|error| told(&error)) };
+        let settled = table.settle().map(|lost| {
+            if let Some(lost) = lost {
+                warn!("{} {lost}; it is made anew, and nothing of it is lost", self.path.display());
+            }
+        });
+        let result = settled.and_then(|()| match batch.is_empty() {
+            true => Ok(()),
+            false => table.write(&batch).map_err(|error| told(&error)),
+        });
         let mut state = self.lock();
+        state.writing = Waiting::default();
         match &result {
-            Ok(()) if nothing => return state.trouble.clone().map_or(Ok(()), Err),
             Ok(()) => {
+                batch.keys().for_each(|key| drop(state.unreadable.remove(&key)));
                 if state.trouble.take().is_some() {
                     info!("records are written to {} again", self.path.display());
                 }
@@ -193,13 +218,30 @@ impl Desk {
         result
     }
 
-    fn answer(&self, table: &Table, ask: Ask, written: &Result<(), String>) {
+    /// Rows that the table met and could not read are told from now on.
+    pub(super) fn note(&self, table: &mut Table) {
+        for Unreadable { row, why } in table.unreadable() {
+            self.unreadable(row, why);
+        }
+    }
+
+    /// The row of that table and key cannot be read.
+    pub(super) fn unreadable(&self, row: String, why: String) {
+        let mut state = self.lock();
+        if state.unreadable.len() < MOST_UNREADABLE && !state.unreadable.contains_key(&row) {
+            warn!("a row of {} cannot be read and is left out: {row}: {why}", self.path.display());
+            state.unreadable.insert(row, why);
+        }
+    }
+
+    fn answer(&self, table: &mut Table, ask: Ask, written: &Result<(), String>) {
         match ask {
             Ask::Flush(reply) => drop(reply.send(written.clone())),
             Ask::Decisions { name, limit, now, reply } => {
                 let mut found = self.waiting(&name, limit, now);
                 let rest = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
                 let read = table.decisions(name.as_str(), rest, now).map_err(|error| told(&error));
+                self.note(table);
                 drop(reply.send(read.map(|written| {
                     found.extend(written);
                     found

@@ -34,7 +34,7 @@ impl Dispatcher {
             }
             Change::OwnOnly => self.replicas.update(now, id, |replica| replica.own_only = true),
             Change::Undrain => self.undrain(now, id),
-            Change::Draining => self.enter(now, id, Phase::Draining),
+            Change::Draining | Change::Parked | Change::Asleep | Change::Waking => self.rest(now, id, change),
             Change::Failed => {
                 self.replicas.update(now, id, |replica| {
                     replica.down = true;
@@ -91,10 +91,28 @@ impl Dispatcher {
         }
     }
 
+    /// What concerns replicas that go, or sleep (C5, C6).
+    fn rest(&mut self, now: Instant, id: ReplicaId, change: Change) {
+        let phase = self.replicas.get(id).map(|known| known.phase);
+        match (change, phase) {
+            (Change::Draining, Some(Phase::Parked)) => {}
+            (Change::Draining, _) => self.enter(now, id, Phase::Draining),
+            (Change::Parked, _) | (Change::Asleep, Some(Phase::Starting)) => self.park(now, id),
+            (Change::Waking, _) => {
+                self.replicas.update(now, id, |replica| replica.ordered = now);
+                self.enter(now, id, Phase::Waking);
+            }
+            _ => {}
+        }
+    }
+
     fn ready(&mut self, now: Instant, id: ReplicaId, from: impl Fn(Phase) -> bool) {
         let Some(replica) = self.replicas.get(id).filter(|replica| from(replica.phase)) else { return };
-        if replica.is_on_its_way() {
-            self.start_took = Some(now.since(replica.ordered));
+        let took = Some(now.since(replica.ordered));
+        match replica.phase {
+            Phase::Waking => self.wake_took = took,
+            Phase::Provisioning | Phase::Starting => self.start_took = took,
+            _ => {}
         }
         self.start_failures = 0;
         // Who was not there joins the others, and is trusted like them.
@@ -109,6 +127,17 @@ impl Dispatcher {
             (replica.suspect, replica.refused, replica.unfit) = (false, false, None);
         });
         self.enter(now, id, Phase::Ready);
+    }
+
+    /// It begins anew when it is woken: what its engine said counts no more, and neither does what its probe saw.
+    fn park(&mut self, now: Instant, id: ReplicaId) {
+        self.replicas.update(now, id, |replica| {
+            (replica.loaded, replica.down, replica.slow) = (false, false, false);
+            (replica.suspect, replica.refused, replica.unfit) = (false, false, None);
+            replica.own_only = false;
+            replica.ledger.forget();
+        });
+        self.enter(now, id, Phase::Parked);
     }
 
     fn insert(&mut self, now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity) {

@@ -21,7 +21,7 @@ pub(super) struct Replica {
     pub(super) phase: Phase,
     /// Since when it is in that phase.
     pub(super) since: Instant,
-    /// When it was ordered or first seen.
+    /// When it was ordered, first seen, or last to be woken.
     pub(super) ordered: Instant,
     /// Its size as declared.
     pub(super) capacity: Capacity,
@@ -107,8 +107,13 @@ impl Replica {
         self.phase == Phase::Ready && !self.suspect
     }
 
-    /// Whether it was ordered and is not ready yet.
+    /// Whether it was ordered, or is being woken, and is not ready yet.
     pub(super) fn is_on_its_way(&self) -> bool {
-        matches!(self.phase, Phase::Provisioning | Phase::Starting)
+        matches!(self.phase, Phase::Provisioning | Phase::Starting | Phase::Waking)
+    }
+
+    /// Whether it is on its way and nothing is known that keeps it from becoming ready.
+    pub(super) fn may_come(&self) -> bool {
+        self.is_on_its_way() && self.unfit.is_none()
     }
 }

@@ -33,8 +33,8 @@ pub(super) struct Replicas {
     open: u32,
     /// Requests that the open ones take, all together.
     places: u64,
-    /// When those on their way were ordered.
-    coming: Vec<Instant>,
+    /// How many are on their way and may become ready.
+    coming: u32,
     open_weight: u128,
     open_load: u128,
     /// Placements of late, of all open ones together.
@@ -58,7 +58,7 @@ impl Replicas {
             own_only: 0,
             open: 0,
             places: 0,
-            coming: Vec::new(),
+            coming: 0,
             open_weight: 0,
             open_load: 0,
             placed: 0,
@@ -141,12 +141,7 @@ impl Replicas {
 
     /// How many were ordered, are not ready yet, and may become so.
     pub(super) fn on_their_way(&self) -> u32 {
-        u32::try_from(self.coming.len()).unwrap_or(u32::MAX)
-    }
-
-    /// When each of them was ordered.
-    pub(super) fn coming(&self) -> &[Instant] {
-        &self.coming
+        self.coming
     }
 
     /// Whether some replica takes only the requests of those that are at home there; it is in no order.
@@ -264,8 +259,8 @@ impl Replicas {
         self.placed = open.iter().map(|replica| replica.placed).sum();
         let open = self.list.iter().filter(|replica| replica.is_open());
         self.places = open.map(|replica| u64::from(self.limit(replica))).sum();
-        let coming = self.list.iter().filter(|replica| replica.is_on_its_way() && replica.unfit.is_none());
-        self.coming = coming.map(|replica| replica.ordered).collect();
+        let coming = self.list.iter().filter(|replica| replica.may_come()).count();
+        self.coming = u32::try_from(coming).unwrap_or(u32::MAX);
         self.bound_turns();
         self.ranked.clear();
         (self.open_load, self.under) = (0, 0);

@@ -13,6 +13,7 @@ mod line;
 mod load;
 mod overload;
 mod own_only;
+mod parked;
 mod priority;
 mod resize;
 mod unfit;

@@ -91,12 +91,18 @@ pub enum Change {
     Starting(Capacity),
     /// It takes requests: the model is loaded, or it answers again. Does not undo a drain.
     Ready,
-    /// It takes no new request (C5).
+    /// It takes no new request (C5). A parked one stays parked.
     Draining,
     /// It takes no new conversation, nor anybody's detour: only what is at home there, until that ends (C-129).
     OwnOnly,
     /// Load came back, or an operator took it in again: its drain is undone (C5), and it takes everybody's requests.
     Undrain,
+    /// It is put to sleep: it was drained, and nothing runs there (C6).
+    Parked,
+    /// Its engine turns out to sleep already: whoever parked it is gone. Only one that starts is parked by that.
+    Asleep,
+    /// It is parked, and is being woken (C6).
+    Waking,
     /// It was ready and does not answer. A draining one stays draining.
     Failed,
     /// A request could not even connect to it: it takes no request until the probe says [`Change::Ready`] or

@@ -1,9 +1,11 @@
 //! How long a request would wait, who may wait at all, for how long, and what the others are told (Q1–Q3).
 
 use tidegate_shared::decision::Refusal;
+use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{Priority, RequestFacts};
 use tidegate_shared::time::{Duration, Instant};
 
+use super::replica::Replica;
 use super::{Dispatcher, Entry, Rejection, TicketId};
 
 /// Failed starts in a row from which waiters are told instead of held.
@@ -139,7 +141,15 @@ impl Dispatcher {
         if self.replicas.on_their_way() > 0 || !self.startable {
             return Duration::ZERO;
         }
+        if self.replicas.iter().any(|replica| replica.phase == Phase::Parked) {
+            return self.wake_took().unwrap_or_default();
+        }
         self.starts_from.since(now).saturating_add(self.start_took.unwrap_or_default())
+    }
+
+    /// How long a parked replica takes to be ready: as the last one, or at worst as a start.
+    fn wake_took(&self) -> Option<Duration> {
+        self.wake_took.or(self.start_took)
     }
 
     /// A refusal is a promise to whoever first came at `arrived`.
@@ -209,11 +219,15 @@ impl Dispatcher {
     }
 
     /// When the replicas on their way can be expected to be ready, from now on, soonest first: they take as long as the
-    /// last one took. One that is overdue is as far from being ready as it is overdue.
+    /// last one of their kind took. One that is overdue is as far from being ready as it is overdue.
     fn expected_ready(&self, now: Instant) -> Vec<Duration> {
-        let Some(took) = self.start_took else { return Vec::new() };
-        let mut expected: Vec<_> = (self.replicas.coming().iter())
-            .map(|ordered| *ordered + took)
+        let took = |replica: &Replica| match replica.phase {
+            Phase::Waking => self.wake_took(),
+            _ => self.start_took,
+        };
+        let coming = self.replicas.iter().filter(|replica| replica.may_come());
+        let mut expected: Vec<_> = coming
+            .filter_map(|replica| Some(replica.ordered + took(replica)?))
             .map(|ready| ready.since(now).max(now.since(ready)))
             .collect();
         expected.sort_unstable();

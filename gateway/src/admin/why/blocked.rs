@@ -7,7 +7,7 @@ use tidegate_shared::time::Duration;
 
 use super::facts::Facts;
 use super::growth::unsized_fleet;
-use super::words::{count, dollars, memory, pick, span};
+use super::words::{count, memory, pick, span};
 use super::{Finding, Line};
 
 /// Offers that are told.
@@ -159,16 +159,14 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     let line = Line::NoCredit;
     let spending = facts.view.spending;
     let Some(left) = spending.credit.filter(|_| facts.sized) else { return line.no("no credit is counted") };
-    let spent = format!("{} spent here", dollars(spending.spent));
+    let spent = format!("{} spent here", spending.spent);
     if left.0 > 0 {
         return match lasts(left, facts.burn) {
-            None => {
-                line.no(format!("{} of credit is left, {spent}; nothing costs anything now", dollars(left)))
-            }
+            None => line.no(format!("{} of credit is left, {spent}; nothing costs anything now", left)),
             Some(time) => {
                 let text = format!(
                     "{} of credit is left, {spent}; it lasts {} at {} for all deployments",
-                    dollars(left),
+                    left,
                     span(time),
                     facts.burn
                 );
@@ -184,7 +182,7 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
         Price::FREE => "nothing is started".to_owned(),
         rate => format!("nothing new is started, and what runs is kept at {rate}"),
     };
-    let text = format!("the credit is used up (balance {}, {spent}): {runs}", dollars(left));
+    let text = format!("the credit is used up (balance {}, {spent}): {runs}", left);
     let advice = "raise the credit; growth goes on by itself then";
     match facts.reason() {
         Some(ScaleReason::NoCredit) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),

@@ -99,7 +99,7 @@ impl Facts<'_> {
         replica_name(self.name, id)
     }
 
-    /// What the last evaluation saw and what that needs: `97 in flight (12 of them queued) need 4 replicas`.
+    /// What the last evaluation saw and what that needs: `97 in progress (12 of them queued) need 4 replicas`.
     pub(super) fn needs(&self, decision: &ScaleDecision) -> String {
         let ScaleDecision { demand, queued, needed, load, rule, .. } = decision;
         let replicas = count(*needed, "replica");
@@ -109,16 +109,16 @@ impl Facts<'_> {
         let what = match (rule, demand) {
             (Rule::Jobs, 1) => "1 job",
             (Rule::Jobs, _) => "jobs",
-            _ => "in flight",
+            _ => "in progress",
         };
         let waits = match queued {
             0 => String::new(),
             queued => format!(" ({queued} of them queued)"),
         };
         match demand {
-            0 => "nothing is in flight".to_owned(),
+            0 => "nothing is in progress".to_owned(),
             1 if *rule == Rule::Jobs => format!("1 job{} needs {replicas}", one_queued(*queued)),
-            1 => format!("1 in flight{} needs {replicas}", one_queued(*queued)),
+            1 => format!("1 in progress{} needs {replicas}", one_queued(*queued)),
             _ => format!("{demand} {what}{waits} need {replicas}"),
         }
     }

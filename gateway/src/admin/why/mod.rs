@@ -91,6 +91,8 @@ pub enum Line {
     WontDrop,
     /// First tokens are slow now and then (R4).
     SlowFirstToken,
+    /// A replica is measured just now (A1).
+    Tuning,
     /// The target was tuned on other requests than those that come (A1).
     Drifted,
     /// Nothing is the matter.
@@ -114,6 +116,7 @@ impl Line {
             Self::NoData => "Engines do not tell what they hold",
             Self::WontDrop => "Won't drop below the replicas there are",
             Self::SlowFirstToken => "Occasional slow first token",
+            Self::Tuning => "A replica is being measured",
             Self::Drifted => "Traffic is another one than was tuned",
             Self::NothingToDo => "Nothing to do",
         }
@@ -164,6 +167,7 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
         trouble::starts(facts),
         trouble::replicas(facts),
         trouble::drained(facts),
+        trouble::tuning(facts),
         trouble::drifted(facts),
         trouble::switched_off(facts),
         trouble::no_data(facts),
@@ -183,6 +187,7 @@ fn now(facts: &Facts<'_>) -> String {
         (facts.on_the_way().saturating_sub(facts.unfit(Phase::Starting)), "on the way"),
         (facts.unfit(Phase::Starting), "there that cannot serve"),
         (facts.phase(Phase::Draining), "draining"),
+        (facts.phase(Phase::Parked), "parked"),
         (facts.phase(Phase::Failed), "failed"),
     ];
     let others = others.iter().filter(|(some, _)| *some > 0).map(|(some, what)| format!("{some} {what}"));

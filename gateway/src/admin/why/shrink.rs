@@ -9,12 +9,22 @@ use super::facts::Facts;
 use super::growth::{are, unsized_fleet};
 use super::words::{ahead, count, pick, span};
 use super::{Finding, Line};
+use crate::admin::tune;
 
 /// Won't drop below the replicas there are.
 pub(super) fn stays(facts: &Facts<'_>) -> Finding {
     let line = Line::WontDrop;
     let Some(decision) = facts.decision() else { return line.no(unsized_fleet(facts)) };
     let current = facts.current();
+    let spare = decision.needed < current && decision.target >= current;
+    if let Some(held) = tune::running(facts.name, facts.seen).filter(|_| spare) {
+        let text = format!(
+            "{}, and {} there: {held}, and it counts beside those that are needed",
+            facts.needs(decision),
+            are(current)
+        );
+        return line.now(text).detail(draining(facts));
+    }
     let finding = match &decision.reason {
         _ if current == 0 => line.no("there is none"),
         ScaleReason::AutoscaleOff => line.now(format!("scaling is switched off, and {}", floor(facts))),
@@ -39,7 +49,7 @@ pub(super) fn stays(facts: &Facts<'_>) -> Finding {
         _ if decision.needed < current => steady(facts, decision),
         _ => line.no(format!("{}, and {} there or on the way: none is to spare", facts.needs(decision), are(current))),
     };
-    finding.detail(draining(facts))
+    finding.detail(draining(facts)).detail(parked(facts))
 }
 
 /// `min is 2`, or what else is the floor.
@@ -61,7 +71,7 @@ fn enough(facts: &Facts<'_>, decision: &ScaleDecision) -> String {
         (Some(load), needed) if needed > 0 => {
             format!("the replicas' memory is {load} % full, which {} would do for", count(needed, "replica"))
         }
-        _ => "nothing is in flight, so fewer would do".to_owned(),
+        _ => "nothing is in progress, so fewer would do".to_owned(),
     }
 }
 
@@ -107,6 +117,24 @@ fn draining(facts: &Facts<'_>) -> Vec<String> {
             span(facts.seen.at.since(replica.since)),
             count(replica.in_flight, "request"),
             span(facts.sizing.drain_limit)
+        )
+    });
+    told.collect()
+}
+
+/// Those that sleep, and what they are kept for.
+fn parked(facts: &Facts<'_>) -> Vec<String> {
+    let parked = facts.those(|replica| replica.phase == Phase::Parked);
+    let told = parked.map(|replica| {
+        format!(
+            "{} is parked since {}: it is woken before another is started{}",
+            facts.replica(replica.id),
+            span(facts.seen.at.since(replica.since)),
+            if replica.price.0 > 0 {
+                format!(", and costs {} meanwhile", replica.price)
+            } else {
+                String::new()
+            }
         )
     });
     told.collect()

@@ -34,7 +34,7 @@ struct Case {
 }
 
 impl Case {
-    /// So many ready replicas for 10 s, between 1 and 4; decided by `reason`: so many in flight need `needed`.
+    /// So many ready replicas for 10 s, between 1 and 4; decided by `reason`: so many in progress need `needed`.
     fn new(ready: u32, demand: u32, needed: u32, reason: ScaleReason) -> Self {
         let seen = Observation { at: now(), in_flight: demand, ..Observation::default() };
         let decision = ScaleDecision {
@@ -47,6 +47,7 @@ impl Case {
             current: ready,
             needed,
             target: ready,
+            woken: 0,
             reason,
         };
         let outlook = Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)] };
@@ -153,11 +154,11 @@ fn e2_not_grown_yet_tells_the_checks_that_agree_and_the_time_of_the_next() {
     );
     let mut ordered = Case::new(1, 40, 2, ScaleReason::Demand);
     ordered.decide(|decision| decision.target = 2);
-    ordered.says(line, so, "40 in flight need 2 replicas: 1 more is ordered now");
+    ordered.says(line, so, "40 in progress need 2 replicas: 1 more is ordered now");
     Case::new(1, 3, 1, ScaleReason::Steady).says(
         line,
         Standing::No,
-        "3 in flight need 1 replica, and 1 is there or on the way",
+        "3 in progress need 1 replica, and 1 is there or on the way",
     );
 }
 
@@ -167,7 +168,7 @@ fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
     let mut case = Case::new(2, 97, 4, ScaleReason::PriceCap { cap, cheapest });
     case.decide(|decision| decision.target = 4);
     case.sizing.price_cap = Some(cap);
-    let wanted = "2 more replicas are wanted (97 in flight need 4 replicas), but ";
+    let wanted = "2 more replicas are wanted (97 in progress need 4 replicas), but ";
     let (line, so) = (Line::Blocked, Standing::Now);
     case.says(
         line,
@@ -223,7 +224,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     case.says(
         line,
         Standing::Now,
-        "the credit is used up (balance -$0.02, $60.00 spent here): nothing new is started, and what runs is kept at $1.35/h; 1 more replica is wanted (40 in flight need 2 replicas)",
+        "the credit is used up (balance -$0.02, $60.00 spent here): nothing new is started, and what runs is kept at $1.35/h; 1 more replica is wanted (40 in progress need 2 replicas)",
     );
     case.decide(|decision| (decision.reason, decision.target) = (ScaleReason::Steady, 1));
     assert_eq!(case.finding(line).standing, Standing::Ahead);
@@ -254,7 +255,7 @@ fn e2_at_max_tells_max_load_queue_and_need() {
     case.says(
         line,
         Standing::Now,
-        "max is 2 and 2 are there, while 109 in flight (12 of them queued) need 4 replicas; 12 requests wait, the oldest for 1.5 s",
+        "max is 2 and 2 are there, while 109 in progress (12 of them queued) need 4 replicas; 12 requests wait, the oldest for 1.5 s",
     );
     assert_eq!(case.finding(line).advice.as_deref(), Some("raise max"));
     case.sizing.price_cap = Some(Price(DOLLAR));
@@ -266,7 +267,7 @@ fn e2_at_max_tells_max_load_queue_and_need() {
     served.says(
         line,
         Standing::Ahead,
-        "max is 2 and 2 are there, while 97 in flight need 4 replicas; nobody waits",
+        "max is 2 and 2 are there, while 97 in progress need 4 replicas; nobody waits",
     );
     let mut one = Case::new(1, 2, 1, ScaleReason::Steady).queue(1, SECOND);
     one.sizing.max = 1;
@@ -277,7 +278,7 @@ fn e2_at_max_tells_max_load_queue_and_need() {
     );
     let mut calm = Case::new(1, 2, 1, ScaleReason::Steady);
     calm.sizing.max = 1;
-    calm.says(line, Standing::No, "max is 1 and 1 is there, which is enough: 2 in flight need 1 replica");
+    calm.says(line, Standing::No, "max is 1 and 1 is there, which is enough: 2 in progress need 1 replica");
     let mut fixed = Case::new(1, 2, 1, ScaleReason::Steady).queue(2, SECOND);
     (fixed.sized, fixed.view) = (false, ControlView::default());
     fixed.says(
@@ -292,9 +293,9 @@ fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
     let (line, so) = (Line::WontDrop, Standing::Now);
     let mut case = Case::new(2, 0, 0, ScaleReason::AtMin);
     case.sizing.min = 2;
-    case.says(line, so, "min is 2: nothing is in flight, so fewer would do");
+    case.says(line, so, "min is 2: nothing is in progress, so fewer would do");
     (case.sizing.min, case.sizing.mode) = (0, Mode::Active);
-    case.says(line, so, "mode is active, which keeps 1: nothing is in flight, so fewer would do");
+    case.says(line, so, "mode is active, which keeps 1: nothing is in progress, so fewer would do");
     let survivors = Case::new(2, 9, 2, ScaleReason::Survivors { percent: 80 }).by_tokens(40);
     survivors.says(
         line,
@@ -310,7 +311,7 @@ fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
     Case::new(3, 1, 1, cooling(41)).says(
         line,
         so,
-        "1 in flight needs 1 replica, and 3 are there: low for 40 s of 41 s; it shrinks to the most that was needed meanwhile in 1 s if it stays so",
+        "1 in progress needs 1 replica, and 3 are there: low for 40 s of 41 s; it shrinks to the most that was needed meanwhile in 1 s if it stays so",
     );
     let mut busy = Case::new(3, 9, 2, ScaleReason::Steady).by_tokens(35);
     busy.seen.replicas[1].waiting = Some(1);
@@ -323,7 +324,7 @@ fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
     all.says(
         line,
         Standing::No,
-        "33 in flight need 2 replicas, and 2 are there or on the way: none is to spare",
+        "33 in progress need 2 replicas, and 2 are there or on the way: none is to spare",
     );
     all.add(Phase::Draining, 5);
     all.seen.replicas[2].in_flight = 1;

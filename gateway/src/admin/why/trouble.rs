@@ -9,6 +9,7 @@ use super::growth::are;
 use super::words::{ahead, count, list, pick, span};
 use super::{Finding, Line};
 use crate::admin::status::EjectedStatus;
+use crate::admin::tune;
 use crate::pool::Unfit;
 
 /// Last lines of an engine that are told.
@@ -94,6 +95,12 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
     Some(if other { found.advise(OTHER_MODEL) } else { found })
 }
 
+/// A replica is measured just now.
+pub(super) fn tuning(facts: &Facts<'_>) -> Option<Finding> {
+    let running = tune::running(facts.name, facts.seen)?;
+    Some(Line::Tuning.now(running).advise("let it end, or end `tidegate tune` with Ctrl-C"))
+}
+
 /// The target was tuned on other requests than those that come.
 pub(super) fn drifted(facts: &Facts<'_>) -> Option<Finding> {
     let drift = facts.drift.as_deref()?;
@@ -146,7 +153,7 @@ pub(super) fn well(facts: &Facts<'_>) -> String {
         return format!("{} ready, and {}", are(facts.phase(Phase::Ready)), facts.waits());
     };
     match (facts.current(), decision.demand) {
-        (0, 0) => "nothing is in flight and nothing runs; the next request starts a replica".to_owned(),
+        (0, 0) => "nothing is in progress and nothing runs; the next request starts a replica".to_owned(),
         (current, _) => format!("{}, and {} there", facts.needs(decision), are(current)),
     }
 }

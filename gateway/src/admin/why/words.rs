@@ -2,15 +2,12 @@
 
 use std::fmt::Display;
 
-use tidegate_shared::offer::Money;
 use tidegate_shared::time::Duration;
 
 /// Names in a list before the rest is counted.
 const LISTED: usize = 4;
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
-/// Millionths of a dollar in a cent.
-const CENT: i128 = 10_000;
 const GIB: u64 = 1 << 30;
 
 /// `1 replica`, `2 replicas`, `0 replicas`.
@@ -52,14 +49,6 @@ pub(super) fn latency(time: Duration) -> String {
         millis @ 0..1000 => format!("{millis} ms"),
         _ => span(time),
     }
-}
-
-/// To the cent, rounded down, where there is at least one; exact below.
-pub(super) fn dollars(money: Money) -> String {
-    if money.0.abs() < CENT {
-        return money.to_string();
-    }
-    Money(money.0 - money.0.rem_euclid(CENT)).to_string()
 }
 
 /// `24 GiB`, `512 MiB`; rounded down to a tenth.
@@ -119,9 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_told_to_the_cent_and_never_more_than_there_is() {
-        let told = [0, 1, -5, 9_999, 12_345_678, -20_000, -20_001].map(|micros| dollars(Money(micros)));
-        assert_eq!(told, ["$0.00", "$0.000001", "-$0.000005", "$0.009999", "$12.34", "-$0.02", "-$0.03"]);
+    fn memory_is_told_in_its_unit() {
         assert_eq!([24 << 30, 3 << 29, 512 << 20].map(memory), ["24 GiB", "1.5 GiB", "512 MiB"]);
     }
 }

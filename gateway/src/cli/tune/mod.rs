@@ -47,22 +47,28 @@ pub(super) struct TuneArgs {
     #[arg(long, value_name = "N")]
     output_tokens: Option<u64>,
     /// Longest time to the first token, for 95 of 100 requests.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     ttft_p95: Option<Duration>,
     /// Longest time for each further token, for 95 of 100 requests.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     tpot_p95: Option<Duration>,
     /// Measure these numbers of requests at a time, and no others.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     at: Vec<u32>,
     /// How long it may take; what is known by then is taken [default: 10m].
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     limit: Option<Duration>,
     /// Show the target, and leave the fleet as it is.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     gateway: AdminArgs,
+}
+
+/// A time on the command line.
+fn time(text: &str) -> Result<Duration, String> {
+    let read = humantime::parse_duration(text).map_err(|_| ());
+    read.map_err(|()| "it must be a number with a unit, such as 500ms, 2s or 10m".to_owned())
 }
 
 /// Why there is no target.
@@ -144,6 +150,17 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: TuneArgs,
+    }
+
+    #[test]
+    fn a_time_that_is_none_is_told_with_its_option_and_what_it_may_be() {
+        for (option, value) in [("--ttft-p95", "banana"), ("--tpot-p95", "40"), ("--limit", "-1s")] {
+            let line = ["tune", "chat", &format!("{option}={value}")].map(str::to_owned);
+            let told = Line::try_parse_from(line).map(drop).expect_err(value).to_string();
+            for part in [option, value, "must be a number with a unit, such as 500ms"] {
+                assert!(told.contains(part), "{told}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::cli::grid::{age, wrapped};
 use crate::cli::style::{Style, Tint, clean};
-use crate::tune::{Event, Step};
+use crate::tune::{Event, Source, Step};
 
 /// Columns of the longest bar, at most.
 const LONGEST: usize = 48;
@@ -37,14 +37,17 @@ impl Screen {
                 };
                 self.over(&text)
             }
-            Event::Trying { concurrency, measured_s, tokens_per_s, .. } => {
+            Event::Trying { concurrency, why, measured_s, tokens_per_s, left_s } => {
                 let now = match *measured_s > 0.0 {
                     true => format!("measuring, {measured_s:.0} s"),
                     false => "settling".to_owned(),
                 };
                 let rate = if *measured_s > 0.0 { rate(*tokens_per_s) } else { String::new() };
+                let roughly = if why == "growing" { "at least" } else { "about" };
+                let left = left_s.map(|left| format!("; {roughly} {} left", age(left.ceil())));
+                let left = left.unwrap_or_default();
                 let heading = self.heading();
-                let line = self.over(&format!("{concurrency:>9}  {rate:>8}  {now}"));
+                let line = self.over(&format!("{concurrency:>9}  {rate:>8}  {now}{left}"));
                 format!("{heading}{line}")
             }
             Event::Measured(step) => {
@@ -62,7 +65,7 @@ impl Screen {
         let Event::Begun { deployment, replica, aside, engine, places, cap, .. } = event else {
             return String::new();
         };
-        let Event::Begun { prompt_tokens, output_tokens, learned, .. } = event else { return String::new() };
+        let Event::Begun { prompt_tokens, output_tokens, from, .. } = event else { return String::new() };
         let engine = match (engine.as_str(), places) {
             ("none", _) => String::new(),
             (engine, Some(places)) => format!(" ({}, {places} places)", clean(engine)),
@@ -74,10 +77,31 @@ impl Screen {
             false => "serves all the while, being the only one; a request of a user ends the tuning",
         };
         let who = format!("{}{engine} {how}", clean(replica));
-        let from = if *learned { "as in recent traffic" } else { "on average" };
-        let what = format!(
-            "prompts of {prompt_tokens} tokens and answers of {output_tokens} {from}; up to {cap} requests at a time"
-        );
+        let said = |source| match source {
+            Source::Asked => "as asked",
+            Source::Traffic => "as in recent traffic",
+            Source::Guess => "a guess",
+        };
+        let lengths = match from {
+            [one, other] if one == other => {
+                format!(
+                    "prompts of {prompt_tokens} tokens and answers of {output_tokens} on average, {}",
+                    said(*one)
+                )
+            }
+            [one, other] => format!(
+                "prompts of {prompt_tokens} tokens ({}) and answers of {output_tokens} ({}) on average",
+                said(*one),
+                said(*other)
+            ),
+        };
+        let untold = match from.contains(&Source::Guess) {
+            true => {
+                ": of too few recent requests engines told what they took, so give yours with --prompt-tokens and --output-tokens"
+            }
+            false => "",
+        };
+        let what = format!("{lengths}{untold}; up to {cap} requests at a time");
         let indent = name.chars().count() + 2;
         format!(
             "{}  {}\n  {}\n\n",
@@ -91,8 +115,12 @@ impl Screen {
         if std::mem::replace(&mut self.headed, true) {
             return String::new();
         }
-        let columns = "AT A TIME  TOKENS/S    ±  FIRST TOKEN, P95  NEXT TOKEN, P95   DONE";
-        self.still(&self.style.paint(Tint::Dim, columns))
+        let [columns, parts] = [
+            "AT A TIME  TOKENS/S    ±   TO FIRST TOKEN   PER NEXT TOKEN   DONE",
+            "                            MEDIAN    P95    MEDIAN    P95",
+        ];
+        let first = self.still(&self.style.paint(Tint::Dim, columns));
+        format!("{first}{}", self.still(&self.style.paint(Tint::Dim, parts)))
     }
 
     /// A line in motion; nothing without a terminal.
@@ -190,7 +218,7 @@ fn row(step: &Step, style: Style) -> String {
     let first = pair(step.ttft_p50_ms, step.ttft_p95_ms);
     let next = pair(step.tpot_p50_ms, step.tpot_p95_ms);
     let mut text = format!(
-        "{:>9}  {:>8}  {error:>3}  {first:>16}  {next:>15}  {:>5}",
+        "{:>9}  {:>8}  {error:>3}  {first:>15}  {next:>15}  {:>5}",
         step.concurrency,
         rate(step.tokens_per_s),
         step.completed

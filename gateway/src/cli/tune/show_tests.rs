@@ -31,6 +31,7 @@ fn events() -> Vec<Event> {
         prompt_tokens: 512,
         output_tokens: 128,
         learned: false,
+        from: [Source::Guess; 2],
     };
     let found = Event::Found {
         target: 4,
@@ -43,7 +44,8 @@ fn events() -> Vec<Event> {
     };
     let (why, broken) =
         ("growing".to_owned(), Step { refused: 2, ttft_p50_ms: None, error_percent: None, ..step(8, 0) });
-    let trying = Event::Trying { concurrency: 1, why, measured_s: 1.2, tokens_per_s: 52.0 };
+    let trying =
+        Event::Trying { concurrency: 1, why, measured_s: 1.2, tokens_per_s: 52.0, left_s: Some(74.2) };
     vec![
         begun,
         trying,
@@ -61,13 +63,15 @@ fn a1_without_a_terminal_nothing_moves_and_each_step_has_its_line() {
     let text: String = events().iter().map(|event| screen.take(event)).collect();
     let expected = "\
 chat  chat-2 (llamacpp, 4 places) is set aside while it is measured
-  prompts of 512 tokens and answers of 128 on average; up to 8 requests at a time
+  prompts of 512 tokens and answers of 128 on average, a guess: of too few recent requests engines told what they took, \
+so give yours with --prompt-tokens and --output-tokens; up to 8 requests at a time
 
-  AT A TIME  TOKENS/S    ±  FIRST TOKEN, P95  NEXT TOKEN, P95   DONE
-          1      50.0   1%     120ms    1.8s    9.3ms    26ms      8
-          4       180   1%     120ms    1.8s    9.3ms    26ms      8
-          4       180   1%     120ms    1.8s    9.3ms    26ms      8
-          8       0.0    -                 -    9.3ms    26ms      8  2 refused
+  AT A TIME  TOKENS/S    ±   TO FIRST TOKEN   PER NEXT TOKEN   DONE
+                              MEDIAN    P95    MEDIAN    P95
+          1      50.0   1%    120ms    1.8s    9.3ms    26ms      8
+          4       180   1%    120ms    1.8s    9.3ms    26ms      8
+          4       180   1%    120ms    1.8s    9.3ms    26ms      8
+          8       0.0    -                -    9.3ms    26ms      8  2 refused
 
           1      50.0  █████████████▍
           4       180  ████████████████████████████████████████████████  target
@@ -83,7 +87,11 @@ chat  chat-2 (llamacpp, 4 places) is set aside while it is measured
 fn a1_on_a_terminal_the_step_in_motion_is_written_over() {
     let mut screen = Screen::new(Style { terminal: true, width: 80, ..Style::PLAIN });
     let shown: Vec<String> = events().iter().map(|event| screen.take(event)).collect();
-    assert!(shown[1].ends_with("\r\x1b[K          1      52.0  measuring, 1 s"), "{:?}", shown[1]);
+    assert!(
+        shown[1].ends_with("\r\x1b[K          1      52.0  measuring, 1 s; at least 1m 15s left"),
+        "{:?}",
+        shown[1]
+    );
     assert!(shown[2].starts_with("\r\x1b[K          1      50.0"), "{:?}", shown[2]);
     assert!(!shown[3].contains('\r'), "nothing is in motion");
     let widest = shown.iter().flat_map(|text| text.lines()).map(|line| line.chars().count()).max();
@@ -97,4 +105,23 @@ fn a1_bars_are_as_long_as_their_share() {
     assert_eq!(bar(0.53, 4), "██▏");
     assert_eq!(bar(0.0, 4), "");
     assert_eq!(bar(f64::NAN, 4), "");
+}
+
+#[test]
+fn a1_each_length_says_where_it_comes_from() {
+    let told = |from: [Source; 2]| {
+        let mut event = events().remove(0);
+        if let Event::Begun { from: told, .. } = &mut event {
+            *told = from;
+        }
+        Screen::new(Style::PLAIN).take(&event)
+    };
+    assert!(told([Source::Asked; 2]).contains("answers of 128 on average, as asked; up to 8"));
+    assert!(told([Source::Traffic; 2]).contains("answers of 128 on average, as in recent traffic; up to 8"));
+    let mixed = told([Source::Asked, Source::Guess]);
+    assert!(
+        mixed
+            .contains("prompts of 512 tokens (as asked) and answers of 128 (a guess) on average: of too few"),
+        "{mixed}"
+    );
 }

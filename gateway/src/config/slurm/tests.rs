@@ -37,13 +37,14 @@ fn the_least_table_has_one_offer() {
 fn m1_offers_take_what_they_do_not_say_from_the_table() {
     let text = format!(
         "{LEAST}\npartition = \"gpu\"\ncapacity = 2\ntime_limit = \"90s\"\noptions = {{ constraints = \"nvlink\", tasks = 2 }}
-        [[deployment.slurm.offer]]\nname = \"a100\"\ngres = \"gpu:a100:1\"\nprice = 1.5\nmemory = \"80GiB\"
+        [[deployment.slurm.offer]]\nname = \"a100\"\ngres = \"gpu:a100:1\"\nprice = 1.5\nmemory = \"80GiB\"\ncached = true
         [[deployment.slurm.offer]]\nname = \"h100\"\ngres = \"gpu:h100:1\"\npartition = \"new\"\ncapacity = 4"
     );
     let spec = read(&text).unwrap();
     let [a100, h100] = &spec.offers[..] else { panic!("{:?}", spec.offers) };
     assert_eq!((a100.partition.as_deref(), a100.capacity), (Some("gpu"), Capacity::new(2)));
-    assert_eq!((a100.price, a100.memory), (Price(1_500_000), Some(80 << 30)));
+    assert_eq!((a100.price, a100.memory, a100.cached), (Price(1_500_000), Some(80 << 30), true));
+    assert!(!h100.cached);
     assert_eq!((h100.partition.as_deref(), h100.capacity), (Some("new"), Capacity::new(4)));
     assert_eq!(spec.time_limit, Some(2), "whole minutes, rounded up");
     assert_eq!(spec.options["tasks"], 2);

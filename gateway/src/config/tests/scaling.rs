@@ -68,3 +68,32 @@ fn a6_m3_the_budget_is_for_the_gateway_as_a_whole() {
         ]
     );
 }
+
+#[test]
+fn c6_none_is_parked_unless_that_is_set() {
+    assert_eq!((started("").sizing.parked, started("parked = 2").sizing.parked), (0, 2));
+    let fault = "line 3: deployment[0].parked = 33: must be a whole number from 0 to 32";
+    assert_eq!(faults_of("parked = 33"), [fault]);
+}
+
+#[test]
+fn m1_the_memory_that_a_model_needs_must_be_had_from_some_offer() {
+    let faults = |settings: &str, slurm: &str| {
+        let text = format!(
+            "[[deployment]]\nname = \"a\"\n{settings}\nslurm = {{ url = \"unix:/run/s\", command = [\"e\", \"{{port}}\"]{slurm} }}\n"
+        );
+        match Config::parse(&text, Path::new("t.toml")) {
+            Ok(config) => Ok(config.deployments[0].sizing.memory),
+            Err(error) => Err(error.problems().iter().map(ToString::to_string).collect::<Vec<_>>()),
+        }
+    };
+    let need = "gpu_memory = \"40GiB\"";
+    assert_eq!(faults("", ""), Ok(None));
+    assert_eq!(faults(need, ", memory = \"80GiB\""), Ok(Some(40 << 30)));
+    let small = faults(need, ", memory = \"24GiB\"").unwrap_err();
+    assert!(small[0].contains("24GiB at most: nothing could start"), "{small:?}");
+    let silent = faults(need, "").unwrap_err();
+    assert!(silent[0].contains("no offer of slurm tells its memory"), "{silent:?}");
+    let elsewhere = faults_of(need);
+    assert!(elsewhere[0].contains("only offers of slurm tell their memory"), "{elsewhere:?}");
+}

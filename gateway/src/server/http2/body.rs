@@ -5,10 +5,10 @@
 
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
 use h2::RecvStream;
 
 use crate::layer::read::Source;
+use crate::layer::space::Space;
 
 /// See the module.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ impl Source for Body {
         self.announced
     }
 
-    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, h2::Error>> {
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, h2::Error>> {
         while let Some(data) = ready!(self.stream.poll_data(cx)).transpose()? {
             // Fails when the stream is gone, which is told at the next look.
             let _ = self.stream.flow_control().release_capacity(data.len());
-            into.extend_from_slice(&data);
+            into.extend(&data);
             self.got += data.len() as u64;
             self.untold += data.len();
             let goes_on = self.announced.is_none_or(|announced| self.got < announced);

@@ -29,7 +29,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 impl Socket for DuplexStream {
-    fn forsake(&self) {}
+    fn forsake(&mut self) {}
 }
 
 /// A frame: kind, flags, stream, payload.

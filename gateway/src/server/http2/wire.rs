@@ -30,7 +30,7 @@ const END_HEADERS: u8 = 4;
 /// A client's socket under HTTP/2.
 pub(in crate::server) trait Socket: AsyncRead + AsyncWrite + Unpin {
     /// Dropped from here on, it is reset: what the kernel holds for a client that does not take it is thrown away.
-    fn forsake(&self);
+    fn forsake(&mut self);
 }
 
 /// What the parts of one connection know of it.

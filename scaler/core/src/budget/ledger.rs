@@ -170,6 +170,13 @@ mod tests {
     }
 
     #[test]
+    fn c6_m2_who_sleeps_costs_its_price_and_no_fee() {
+        let mut ledger = fresh(360_000);
+        ledger.see(&[replica(1, Phase::Parked, 720_000), replica(2, Phase::Waking, 720_000)], Instant::ZERO);
+        assert_eq!(ledger.rate(), Price(1_440_000));
+    }
+
+    #[test]
     fn m3_a_new_fee_counts_from_then_on_and_the_old_one_until_then() {
         let (mut ledger, at) = (fresh(3_600_000), |second| Instant::ZERO + SECOND * second);
         ledger.see(&[replica(1, Phase::Ready, 7_200_000)], at(0));

@@ -45,6 +45,9 @@ pub struct Grant {
     /// The most replicas that it may keep, ready or on their way, because another deployment has none and waits; `None`
     /// where nobody asks.
     pub most: Option<u32>,
+    /// The most that it may keep parked, because another deployment has no room for what it needs; `None` where nobody
+    /// asks (C6).
+    pub parked: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +58,9 @@ struct Account {
     /// Of these, those that are ready, and those that are going.
     serving: u32,
     leaving: u32,
+    parked: u32,
+    /// It needs more than the cap has room for.
+    capped: bool,
     floor: u32,
     /// When the last of its replicas became ready.
     newest: Instant,
@@ -86,8 +92,11 @@ impl Budget {
     /// taken to make room for others.
     pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
         let ledger = Ledger::restore(spent, base_fee, now);
-        let (existing, serving, leaving, starved, most) = (0, 0, 0, None, None);
-        let account = Account { ledger, existing, serving, leaving, floor, newest: now, starved, most };
+        let (existing, serving, leaving, parked) = (0, 0, 0, 0);
+        let (capped, starved, most) = (false, None, None);
+        let newest = now;
+        let account =
+            Account { ledger, existing, serving, leaving, parked, capped, floor, newest, starved, most };
         self.accounts.insert(name, account);
     }
 
@@ -124,10 +133,12 @@ impl Budget {
         if let Some(account) = self.accounts.get_mut(name) {
             account.see(replicas, wants, now);
         }
+        let most = self.most(name, now);
         Grant {
             credit: self.credit(now),
             room: self.bounds.replicas.map(|cap| self.room(name, cap)),
-            most: self.most(name, now),
+            most,
+            parked: if most.is_some() { Some(0) } else { self.parked(name) },
         }
     }
 
@@ -135,6 +146,13 @@ impl Budget {
     pub fn ordered(&mut self, name: &DeploymentName, count: u32) {
         if let Some(account) = self.accounts.get_mut(name) {
             account.existing = account.existing.saturating_add(count);
+        }
+    }
+
+    /// Whether `name` needs more just now than the cap has room for.
+    pub fn capped(&mut self, name: &DeploymentName, capped: bool) {
+        if let Some(account) = self.accounts.get_mut(name) {
+            account.capped = capped;
         }
     }
 
@@ -178,11 +196,33 @@ impl Budget {
         account.most
     }
 
-    /// Whether `name` is the next to give: there is no room, nobody is leaving already, and of those who may give one it
-    /// has kept its own the longest.
+    /// The most that `name` may keep parked, where another one needs the room: none more than now, and one fewer where it
+    /// is the first by name of those that have any. What serves nobody makes room before what serves.
+    fn parked(&self, name: &DeploymentName) -> Option<u32> {
+        let needs = |account: &Account| account.starved.is_some() || account.capped;
+        let needed = self.accounts.iter().any(|(other, account)| other != name && needs(account));
+        if !needed || !self.is_full() {
+            return None;
+        }
+        let mut givers = self.accounts.iter().filter(|(_, account)| account.parked > 0);
+        let gives = givers.next().is_some_and(|(first, _)| first == name) && !self.anybody_leaves();
+        let own = self.accounts.get(name).map_or(0, |account| account.parked);
+        Some(own.saturating_sub(u32::from(gives)))
+    }
+
+    fn is_full(&self) -> bool {
+        self.bounds.replicas.is_some_and(|cap| self.existing() >= cap)
+    }
+
+    fn anybody_leaves(&self) -> bool {
+        self.accounts.values().any(|account| account.leaving > 0)
+    }
+
+    /// Whether `name` is the next to give: there is no room, nobody is leaving already or has one parked, and of those who may give one it has kept its own the
+    /// longest.
     fn is_asked(&self, name: &DeploymentName, now: Instant) -> bool {
-        let full = self.bounds.replicas.is_some_and(|cap| self.existing() >= cap);
-        if !full || self.accounts.values().any(|account| account.leaving > 0) {
+        let parked = self.accounts.values().any(|account| account.parked > 0);
+        if !self.is_full() || self.anybody_leaves() || parked {
             return false;
         }
         let gives =
@@ -202,6 +242,7 @@ impl Account {
         self.existing = u32::try_from(replicas.len()).unwrap_or(u32::MAX);
         self.serving = count(&[Phase::Ready]);
         self.leaving = count(&[Phase::Draining, Phase::Failed, Phase::Gone]);
+        self.parked = count(&[Phase::Parked]);
         let ready = replicas.iter().filter(|replica| replica.is_ready());
         self.newest = ready.map(|replica| replica.since).max().unwrap_or(self.newest);
         self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(now));

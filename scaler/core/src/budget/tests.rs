@@ -124,3 +124,26 @@ fn c_108_two_that_share_one_gpu_take_turns_no_faster_than_the_residence() {
     assert!((2..=300 / 60).contains(&swaps), "{swaps} swaps");
     assert!(served.iter().all(|served| *served >= 60), "{served:?}");
 }
+
+#[test]
+fn c6_c_108_what_is_parked_makes_room_for_what_is_needed_elsewhere_one_at_a_time() {
+    let mut budget = budget(Some(3), None);
+    let asleep = [replica(1, Phase::Parked, at(0)), replica(2, Phase::Parked, at(0))];
+    let serving = [replica(1, Phase::Ready, at(0))];
+    assert_eq!(budget.see(&name("b"), &serving, false, at(1)).parked, None);
+    assert_eq!(budget.see(&name("a"), &asleep, false, at(1)).parked, None, "nobody needs the room");
+    budget.capped(&name("b"), true);
+    assert_eq!(budget.see(&name("c"), &[], true, at(2)).parked, Some(0), "and nobody parks one now");
+    assert_eq!(budget.see(&name("b"), &serving, false, at(2)).most, None, "what serves stays meanwhile");
+    assert_eq!(budget.see(&name("a"), &asleep, false, at(2)).parked, Some(1));
+    let going = [replica(1, Phase::Gone, at(2)), replica(2, Phase::Parked, at(0))];
+    assert_eq!(budget.see(&name("a"), &going, false, at(3)).parked, Some(1), "one is on its way out");
+    budget.capped(&name("b"), false);
+    let left = [replica(2, Phase::Parked, at(0))];
+    assert_eq!(budget.see(&name("a"), &left, false, at(4)).parked, None, "there is room");
+    assert_eq!(
+        budget.see(&name("a"), &left, false, at(4)).room,
+        Some(Room { cap: 3, left: 0 }),
+        "kept for c"
+    );
+}

@@ -20,8 +20,9 @@ struct Step {
 }
 
 fn sizings() -> impl Strategy<Value = Sizing> {
-    (0..6u32, 0..40u32, 1..64u32, 1..60u64, any::<bool>(), 0..10u8).prop_map(
-        |(min, max, target_concurrency, window, active, autoscale)| Sizing {
+    (0..6u32, 0..40u32, 1..64u32, 1..60u64, any::<bool>(), 0..10u8, 0..4u32).prop_map(
+        |(min, max, target_concurrency, window, active, autoscale, parked)| Sizing {
+            parked,
             mode: if active { Mode::Active } else { Mode::Flex },
             min,
             max,
@@ -59,6 +60,8 @@ impl Replicas {
                 Action::Start(_) => self.order(now),
                 Action::Drain(id) => self.set(*id, Phase::Draining, now),
                 Action::Undrain(id) => self.set(*id, Phase::Ready, now),
+                Action::Park(id) => self.set(*id, Phase::Parked, now),
+                Action::Wake(id) => self.set(*id, Phase::Waking, now),
                 Action::Stop(id) => self.all.retain(|replica| replica.id != *id),
             }
         }
@@ -101,6 +104,31 @@ fn counted(replicas: &[ReplicaFacts]) -> u32 {
     Census::of(replicas).current()
 }
 
+/// C6: what is parked is idle and within its bound, and nobody is started while somebody sleeps.
+fn kept_asleep(
+    seen: &Observation,
+    plan: &Plan,
+    actions: &[Action],
+    fleet: &Replicas,
+    sizing: &Sizing,
+) -> Result<(), TestCaseError> {
+    let of = |id: ReplicaId| seen.replicas.iter().find(|replica| replica.id == id);
+    let asleep = fleet.all.iter().filter(|replica| replica.phase == Phase::Parked).count();
+    let before = seen.replicas.iter().filter(|replica| replica.phase == Phase::Parked).count();
+    prop_assert!(asleep <= before.max(sizing.parked as usize), "C6: {actions:?}");
+    let wakes = actions.iter().filter(|action| matches!(action, Action::Wake(_))).count();
+    prop_assert_eq!(wakes, plan.why.woken as usize, "C6: what is told is what is done");
+    for action in actions {
+        match action {
+            Action::Start(_) => prop_assert_eq!(asleep, 0, "C6: a start beside a sleeper: {:?}", actions),
+            Action::Park(id) => prop_assert!(of(*id).is_some_and(|one| one.in_flight == 0), "C6"),
+            Action::Wake(id) => prop_assert!(of(*id).is_some_and(|one| one.phase == Phase::Parked), "C6"),
+            Action::Drain(_) | Action::Undrain(_) | Action::Stop(_) => {}
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn whatever_happens_the_target_is_within_bounds_and_covers_the_demand(sizing in sizings(), steps in steps()) {
@@ -134,6 +162,7 @@ proptest! {
             let starts = actions.iter().any(|action| matches!(action, Action::Start(_)));
             let stops = actions.iter().any(|action| matches!(action, Action::Drain(_)));
             prop_assert!(!(starts && stops), "grows and shrinks at once: {actions:?}");
+            kept_asleep(&seen, &plan, &actions, &fleet, &sizing)?;
         }
     }
 

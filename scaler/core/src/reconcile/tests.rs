@@ -18,7 +18,7 @@ fn actions(target: u32, demand: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
     let orders = (0..8).map(offer).collect();
     let leaving = Leaving::LeastBusy;
     let keep_last = demand > 0;
-    reconcile(&Goal { target, keep_last, orders, leaving }, replicas, NOW, &sizing)
+    reconcile(&Goal { target, keep_last, orders, parked: 0, leaving }, replicas, NOW, &sizing)
 }
 
 fn offer(number: u32) -> Offer {
@@ -43,7 +43,7 @@ fn grows_by_what_is_missing() {
 #[test]
 fn c1_a_pause_forbids_starts_but_not_the_way_back_from_a_drain() {
     let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 1)];
-    let goal = Goal { target: 3, keep_last: true, orders: vec![], leaving: Leaving::LeastBusy };
+    let goal = Goal { target: 3, keep_last: true, orders: vec![], parked: 0, leaving: Leaving::LeastBusy };
     assert_eq!(reconcile(&goal, &fleet, NOW, &Sizing::default()), [Action::Undrain(id(2))]);
 }
 
@@ -126,7 +126,7 @@ fn b5_failed_first_then_fewest_warm_conversations_then_the_dearest() {
     };
     let fleet = [one(1, 9, 0, 900), one(2, 3, 5, 100), one(3, 3, 6, 200), replica(4, Phase::Failed, 0)];
     let leave = |leaving| {
-        let goal = Goal { target: 2, keep_last: true, orders: vec![], leaving };
+        let goal = Goal { target: 2, keep_last: true, orders: vec![], parked: 0, leaving };
         reconcile(&goal, &fleet, NOW, &Sizing::default())
     };
     assert_eq!(leave(Leaving::LeastWarm), [Action::Stop(id(4)), Action::Drain(id(3))]);
@@ -138,4 +138,67 @@ fn a1_a_replica_that_is_measured_leaves_last() {
     let held = ReplicaFacts { hold: Some(Hold::Aside), ..replica(1, Phase::Ready, 0) };
     let busy = ReplicaFacts { conversations: 9, ..replica(2, Phase::Ready, 5) };
     assert_eq!(actions(1, 5, &[held, busy]), [Action::Drain(id(2))]);
+}
+
+/// With room for `parked` and at most `max`.
+fn parking(target: u32, parked: u32, max: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
+    let sizing = Sizing { max, ..Sizing::default() };
+    let orders = (0..8).map(offer).collect();
+    let goal = Goal { target, keep_last: false, orders, parked, leaving: Leaving::LeastBusy };
+    reconcile(&goal, replicas, NOW, &sizing)
+}
+
+#[test]
+fn c6_who_is_drained_is_parked_as_far_as_there_is_room_the_cheapest_first() {
+    let dear = ReplicaFacts { price: Price(2), ..replica(1, Phase::Draining, 0) };
+    let cheap = |id| ReplicaFacts { price: Price(1), ..replica(id, Phase::Draining, 0) };
+    let fleet = [dear, cheap(2), replica(3, Phase::Draining, 1), cheap(4)];
+    let parked = [Action::Park(id(2)), Action::Park(id(4)), Action::Stop(id(1))];
+    assert_eq!(parking(0, 2, 4, &fleet), parked, "and who works is not put to sleep");
+    assert_eq!(parking(0, 0, 4, &fleet), [Action::Stop(id(2)), Action::Stop(id(4)), Action::Stop(id(1))]);
+    let with_one =
+        [replica(1, Phase::Parked, 0), replica(2, Phase::Draining, 0), replica(3, Phase::Ready, 0)];
+    assert_eq!(parking(1, 1, 4, &with_one), [Action::Stop(id(2))]);
+    let late = ReplicaFacts { since: NOW - Duration::from_secs(1800), ..replica(1, Phase::Draining, 2) };
+    assert_eq!(parking(0, 2, 4, &[late]), [Action::Stop(id(1))], "what is cut off is not kept");
+    assert_eq!(parking(0, 2, 4, &[replica(1, Phase::Failed, 0)]), [Action::Stop(id(1))]);
+}
+
+#[test]
+fn c6_growth_takes_what_is_soonest_ready() {
+    let slept = |id, seconds| {
+        let since = NOW - Duration::from_secs(seconds);
+        ReplicaFacts { since, ..replica(id, Phase::Parked, 0) }
+    };
+    let fleet = [slept(1, 90), slept(2, 30), replica(3, Phase::Draining, 1), replica(4, Phase::Ready, 9)];
+    assert_eq!(parking(2, 2, 6, &fleet), [Action::Undrain(id(3))]);
+    assert_eq!(parking(3, 2, 6, &fleet), [Action::Undrain(id(3)), Action::Wake(id(2))]);
+    let all = [Action::Undrain(id(3)), Action::Wake(id(2)), Action::Wake(id(1)), start(0), start(1)];
+    assert_eq!(parking(6, 2, 6, &fleet), all);
+}
+
+#[test]
+fn c6_parked_replicas_have_their_place_under_the_ceiling_and_go_first_beyond_it() {
+    let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Parked, 0), replica(3, Phase::Gone, 0)];
+    assert_eq!(parking(3, 2, 3, &fleet), [Action::Wake(id(2))], "no start: three are there");
+    let mut fleet = vec![replica(1, Phase::Ready, 9), replica(2, Phase::Parked, 0)];
+    fleet.push(ReplicaFacts { since: NOW, ..replica(3, Phase::Parked, 0) });
+    assert_eq!(parking(1, 2, 2, &fleet), [Action::Stop(id(2))], "who was parked first");
+    assert_eq!(parking(1, 1, 4, &fleet), [Action::Stop(id(2))]);
+    assert_eq!(parking(1, 2, 1, &fleet), [Action::Stop(id(3)), Action::Stop(id(2))]);
+    let drained = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 0)];
+    assert_eq!(parking(1, 2, 1, &drained), [Action::Stop(id(2))]);
+}
+
+#[test]
+fn c6_who_is_being_woken_is_let_come() {
+    let fleet =
+        [replica(1, Phase::Ready, 9), replica(2, Phase::Waking, 0), replica(3, Phase::Provisioning, 0)];
+    assert_eq!(parking(2, 2, 4, &fleet), [Action::Stop(id(3))]);
+    assert_eq!(
+        parking(1, 2, 4, &fleet),
+        [Action::Stop(id(3))],
+        "it leaves once it is ready, and nobody for it"
+    );
+    assert_eq!(parking(3, 2, 4, &fleet), []);
 }

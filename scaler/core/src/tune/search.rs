@@ -68,15 +68,19 @@ pub struct Bounds {
     pub goals: Goals,
     /// The largest concurrency that is tried.
     pub cap: u32,
+    /// Requests that the engine says it runs at a time: no target is larger.
+    pub places: Option<u32>,
     /// Measure these, in this order, and nothing else.
     pub only: Option<Vec<u32>>,
 }
 
-/// The largest concurrency worth trying at an engine that told its places, and how many requests its memory holds: twice
-/// the smaller, which shows that it is flat there, or that what was told is wrong. [`MOST`] where nothing is told.
+/// The largest concurrency worth trying at an engine that told its places, and how many requests its memory holds: its
+/// places, since more would wait inside it, where no other replica can take them; and twice the other, which is worked out from means. [`MOST`]
+/// where nothing is told.
 pub fn cap(places: Option<u32>, memory: Option<u32>) -> u32 {
+    let memory = memory.map(|holds| holds.saturating_mul(2));
     let told = places.into_iter().chain(memory).filter(|told| *told > 0).min();
-    told.map_or(MOST, |told| told.saturating_mul(2).min(MOST))
+    told.map_or(MOST, |told| told.min(MOST))
 }
 
 /// Why a concurrency is tried.
@@ -122,6 +126,8 @@ pub enum Because {
         /// Where.
         beyond: u32,
     },
+    /// Throughput still grew where the engine has no more places.
+    Places,
     /// Throughput still grew at the largest that may be tried.
     Bound {
         /// That one.
@@ -168,8 +174,45 @@ pub fn next(steps: &[Measured], bounds: &Bounds, late: bool) -> Next {
     }
 }
 
+/// How many steps are to come if throughput is between two measured points what they say, and grows no more: a guess, for
+/// people who wait. `None` before there is anything to go by.
+pub fn left(steps: &[Measured], bounds: &Bounds) -> Option<usize> {
+    let mut seen = steps.to_vec();
+    while let Next::Try(concurrency, _) = next(&seen, bounds, false) {
+        seen.push(guess(&curve(&seen), concurrency)?);
+    }
+    Some(seen.len() - steps.len())
+}
+
+/// What a step at `concurrency` would likely show.
+fn guess(curve: &BTreeMap<u32, Point>, concurrency: u32) -> Option<Measured> {
+    let below = curve.range(..=concurrency).next_back();
+    let above = curve.range(concurrency..).next();
+    let (near, rate) = match (below, above) {
+        (Some((low, less)), Some((high, more))) if low < high => {
+            let part = |rate: u64, weight: u32| u128::from(rate) * u128::from(weight);
+            let sum = part(less.all.rate(), high - concurrency) + part(more.all.rate(), concurrency - low);
+            (less, u64::try_from(sum / u128::from(high - low)).unwrap_or(u64::MAX))
+        }
+        (Some((_, near)), _) | (None, Some((_, near))) => (near, near.all.rate()),
+        (None, None) => return None,
+    };
+    let window = Duration::from_secs(1000);
+    Some(Measured { concurrency, window, tokens: rate, noisy: false, ..near.all.clone() })
+}
+
 /// The target by what was measured, however little; by the same definition for a search and for a sweep.
-fn verdict(curve: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> Next {
+fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> Next {
+    let places = bounds.places.filter(|places| *places > 0);
+    let within = measured.range(..=places.unwrap_or(u32::MAX));
+    let curve = &within.map(|(at, point)| (*at, point.clone())).collect();
+    if let (Some(places), true) = (places, BTreeMap::is_empty(curve) && !measured.is_empty()) {
+        return Next::Found(Found { target: places, because: Because::Places, settled });
+    }
+    let bound = |most: u32| match places {
+        Some(places) if places <= most => Because::Places,
+        _ => Because::Bound { most },
+    };
     let seen = Seen::of(curve, &bounds.goals);
     let (Some(knee), Some(best)) = (seen.knee(), seen.best()) else {
         return seen.limit.map_or(Next::TooLittle, |(_, limit)| Next::Nothing(limit));
@@ -179,7 +222,7 @@ fn verdict(curve: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> Next
         let target = seen.last().unwrap_or(knee);
         let because = match seen.limit {
             Some((beyond, limit)) if seen.top() == target => Because::Limit { limit, beyond },
-            None if target >= bounds.cap => Because::Bound { most: target },
+            None if target >= bounds.cap => bound(target),
             _ => Because::Knee { best },
         };
         return Next::Found(Found { target, because, settled });
@@ -187,7 +230,7 @@ fn verdict(curve: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> Next
     let grows = seen.top() == best && u64::from(knee) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
         Some((beyond, limit)) if grows => Because::Limit { limit, beyond },
-        None if grows && best >= bounds.cap => Because::Bound { most: best },
+        None if grows && best >= bounds.cap => bound(best),
         _ => Because::Knee { best },
     };
     Next::Found(Found { target: knee, because, settled })

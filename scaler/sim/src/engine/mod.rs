@@ -128,6 +128,13 @@ impl Engine {
         self.events.len() != events
     }
 
+    /// Forgets the prefix cache, as an engine that sleeps does; not while a request holds some of it.
+    pub fn forget(&mut self) {
+        if self.running.is_empty() {
+            self.blocks = Blocks::new(self.settings.blocks());
+        }
+    }
+
     /// When [`Engine::advance`] will have something to do; [`Instant::NEVER`] when nothing is there.
     pub fn next_event(&self) -> Instant {
         if !self.events.is_empty() {

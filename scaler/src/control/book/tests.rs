@@ -86,7 +86,7 @@ fn one_that_served_and_died_is_gone() {
     let mut book = Book::default();
     book.take_in(&[up(1)], NOW);
     let new = book.became_ready(&ready(1));
-    assert_eq!(new.iter().map(|new| (new.id, new.ordered_here)).collect::<Vec<_>>(), [(ReplicaId(1), false)]);
+    assert_eq!(new.iter().map(|new| (new.id, new.how)).collect::<Vec<_>>(), [(ReplicaId(1), Came::Found)]);
     assert_eq!(book.became_ready(&ready(1)), []);
     let news = book.take_in(&[exited(1, &[])], NOW);
     assert!(matches!(news.as_slice(), [(ReplicaId(1), Change::Gone { .. })]), "{news:?}");
@@ -154,4 +154,36 @@ fn c018_only_the_start_limit_ends_a_start() {
         "not ready within the start limit of 1800s: /health answers 503; its last lines:\nloading".to_owned();
     assert_eq!(book.end_overdue(NOW + limit, limit, said), [(ReplicaId(2), Change::StartFailed { why })]);
     assert_eq!(book.end_overdue(NOW + limit, limit, said), []);
+}
+
+#[test]
+fn c018_c2_the_time_in_a_providers_line_is_no_part_of_a_start() {
+    let mut book = Book::default();
+    let limit = Duration::from_secs(1800);
+    let waits = |why: &str| Instance { state: InstanceState::Queued { why: why.to_owned() }, ..pending(1) };
+    let at = |seconds: u64| NOW + Duration::from_secs(seconds);
+    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.start_ended(ReplicaId(1), Ok(()));
+    for seconds in [0, 1800, 90_000] {
+        book.take_in(&[waits("no room")], at(seconds));
+        assert_eq!(book.end_overdue(at(seconds), limit, |_| String::new()), [], "it is in line");
+    }
+    book.take_in(&[pending(1)], at(90_010));
+    assert_eq!(book.end_overdue(at(90_000 + 1799), limit, |_| String::new()), []);
+    let late = book.end_overdue(at(90_000 + 1800), limit, |_| String::new());
+    assert!(matches!(late.as_slice(), [(ReplicaId(1), Change::StartFailed { .. })]), "{late:?}");
+}
+
+#[test]
+fn c2_who_stands_in_a_providers_line_for_a_week_gives_up_and_has_not_failed() {
+    let mut book = Book::default();
+    let week = NOW + QUEUE_LIMIT;
+    let waits = Instance { state: InstanceState::Queued { why: "no room".to_owned() }, ..pending(1) };
+    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.start_ended(ReplicaId(1), Ok(()));
+    book.take_in(&[waits], week);
+    assert_eq!(book.end_overdue(week, Duration::from_secs(1800), |_| String::new()), [], "no failed start");
+    assert_eq!(book.stops_due(week), [ReplicaId(1)]);
+    let gone = book.stop_ended(ReplicaId(1), true, week);
+    assert!(matches!(&gone, Some((_, Change::Gone { why })) if why.contains("waited for room")), "{gone:?}");
 }

@@ -10,7 +10,10 @@ use tidegate_shared::replica::{Capacity, ReplicaFacts};
 use tokio::sync::Notify;
 
 use super::super::*;
+use crate::fleet::NoSleep;
 use crate::provider::InstanceState;
+
+mod asleep;
 
 /// How the next replicas behave.
 #[derive(Clone, Debug)]
@@ -33,6 +36,12 @@ pub(super) struct Script {
     pub panic_at_start: bool,
     /// Calls of stop that fail from here on.
     pub failing_stops: u32,
+    /// How long engines take to fall asleep when asked; `None`: they know no sleep.
+    pub sleep: Option<Duration>,
+    /// How long engines take to wake up, from the call to readiness; `None`: they refuse.
+    pub wake: Option<Duration>,
+    /// The provider can keep replicas from running.
+    pub keeps: bool,
 }
 
 #[derive(Default)]
@@ -71,6 +80,9 @@ impl World {
             hang: false,
             panic_at_start: false,
             failing_stops: 0,
+            sleep: None,
+            wake: Some(Duration::from_millis(100)),
+            keeps: false,
         };
         Arc::new_cyclic(|myself| Self {
             state: Mutex::default(),
@@ -176,7 +188,9 @@ impl World {
     fn become_ready(&self, id: ReplicaId) {
         let now = self.at();
         let mut state = self.state();
-        let Some(facts) = state.replicas.get_mut(&id) else { return };
+        let Some(facts) = state.replicas.get_mut(&id).filter(|facts| facts.phase != Phase::Parked) else {
+            return;
+        };
         (facts.phase, facts.since) = (Phase::Ready, now);
         state.dispatch();
         drop(state);
@@ -226,6 +240,21 @@ impl Fleet for World {
         Box::pin(self.pressed.notified())
     }
 
+    fn sleep(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {
+        Box::pin(async move {
+            let Some(takes) = self.script().sleep else { return Err(NoSleep::Unknown) };
+            self.note(format!("sleep {id}"));
+            sleep(takes).await;
+            Ok(())
+        })
+    }
+
+    fn wake(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), String>> {
+        self.note(format!("wake {id}"));
+        let wakes = self.script().wake.map(drop).ok_or_else(|| "/wake_up answers 500".to_owned());
+        Box::pin(std::future::ready(wakes))
+    }
+
     fn hold_starts(&self, until: Instant) {
         self.state().starts_from = until;
     }
@@ -253,6 +282,20 @@ impl Fleet for World {
             Change::Undrain => {
                 state.replicas.get_mut(&id).unwrap().phase = Phase::Ready;
                 format!("undrain {id}")
+            }
+            Change::Parked => {
+                let facts = state.replicas.get_mut(&id).unwrap();
+                (facts.phase, facts.since) = (Phase::Parked, since);
+                format!("parked {id}")
+            }
+            Change::Waking => {
+                state.replicas.get_mut(&id).unwrap().phase = Phase::Waking;
+                format!("waking {id}")
+            }
+            Change::Woken => {
+                let wake = self.script().wake.unwrap_or_default();
+                self.later(wake, move |world| world.become_ready(id));
+                format!("woken {id}")
             }
             Change::StartFailed { why } => {
                 state.replicas.remove(&id);
@@ -324,6 +367,14 @@ impl Provider for World {
             self.state().instances.remove(&id);
             Ok(())
         })
+    }
+
+    fn park(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        Box::pin(std::future::ready(self.keep(id, true)))
+    }
+
+    fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        Box::pin(std::future::ready(self.keep(id, false)))
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

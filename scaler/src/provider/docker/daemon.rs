@@ -41,6 +41,8 @@ const LOOK_BACK: Duration = Duration::from_secs(10);
 /// Most bytes of a log that are read for its last lines: a line may be long.
 const LOG_BYTES: usize = 256 * 1024;
 
+mod pause;
+
 /// What came of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum DaemonError {
@@ -78,6 +80,8 @@ pub(super) struct Seen {
     pub(super) tag: Tag,
     /// How it is.
     pub(super) stage: Stage,
+    /// Whether it is paused.
+    pub(super) paused: bool,
     /// The port of the machine at which the engine's port is published, if it is.
     pub(super) published: Option<u16>,
 }
@@ -87,7 +91,7 @@ pub(super) struct Seen {
 pub(super) enum Stage {
     /// Made and not started.
     Created,
-    /// It runs, or somebody has paused it.
+    /// It runs, or is paused.
     Runs,
     /// It has ended.
     Ended,
@@ -100,6 +104,8 @@ pub(super) enum Stage {
 pub(super) struct End {
     /// It has not.
     pub(super) running: bool,
+    /// Whether it is paused, of one that runs.
+    pub(super) paused: Option<bool>,
     /// Its exit code; above 128, mostly, a signal's number and 128.
     pub(super) code: i64,
     /// Whether the kernel killed it for its memory.
@@ -192,6 +198,7 @@ impl Daemon {
         let state = told.state.unwrap_or_default();
         Ok(End {
             running: state.running.unwrap_or(false),
+            paused: state.running.unwrap_or(false).then(|| state.paused.unwrap_or(false)),
             code: state.exit_code.unwrap_or(0),
             out_of_memory: state.oom_killed.unwrap_or(false),
             error: state.error.unwrap_or_default(),
@@ -373,5 +380,6 @@ fn seen(one: &ContainerSummary) -> Option<Seen> {
     let ports = one.ports.as_deref().unwrap_or_default();
     let published =
         ports.iter().filter(|port| port.private_port == tag.port).find_map(|port| port.public_port);
-    Some(Seen { container: one.id.clone()?, tag, stage: stage(one), published })
+    let paused = one.state == Some(ContainerSummaryStateEnum::PAUSED);
+    Some(Seen { container: one.id.clone()?, tag, stage: stage(one), paused, published })
 }

@@ -40,6 +40,8 @@ pub(super) struct Member {
     settled: u64,
     /// A start is under way.
     starting: bool,
+    /// It is paused.
+    paused: bool,
     /// An event said that it has ended. Docker tells that before its list shows it.
     died: bool,
     /// What is shown while it is being stopped.
@@ -79,6 +81,7 @@ impl Fleet {
             since: Instant::now(),
             settled,
             starting: true,
+            paused: false,
             died: false,
             stopping: None,
             tail: Vec::new(),
@@ -196,6 +199,18 @@ impl Fleet {
         }
     }
 
+    /// The container of a replica that has one.
+    pub(super) fn container(&self, id: ReplicaId) -> Option<String> {
+        self.members.get(&id).filter(|member| !member.starting).map(|member| member.container.clone())
+    }
+
+    /// A replica was paused, or goes on.
+    pub(super) fn set_paused(&mut self, id: ReplicaId, paused: bool) {
+        if let Some(member) = self.members.get_mut(&id) {
+            member.paused = paused;
+        }
+    }
+
     /// A replica listens at a port that is proven to be its own.
     pub(super) fn set_up(&mut self, id: ReplicaId, url: String) {
         if let Some(member) = self.members.get_mut(&id)
@@ -257,7 +272,10 @@ impl Fleet {
     /// Every replica, in order of id, each of that price.
     pub(super) fn instances(&self, price: Price) -> Vec<Instance> {
         let instance = |(id, member): (&ReplicaId, &Member)| {
-            let state = member.stopping.as_ref().unwrap_or(&member.state).clone();
+            let state = match member.stopping.as_ref().unwrap_or(&member.state).clone() {
+                InstanceState::Up { url } if member.paused => InstanceState::Parked { url },
+                state => state,
+            };
             Instance { id: *id, capacity: member.capacity, price, state }
         };
         self.members.iter().map(instance).collect()
@@ -284,6 +302,7 @@ impl Member {
     /// Takes in how its container is; whether it has ended and nobody knows how.
     fn see(&mut self, one: &Seen, url: impl Fn(&Seen) -> Option<String>) -> bool {
         let stage = if self.died { Stage::Ended } else { one.stage };
+        self.paused = one.paused;
         match (&self.state, stage) {
             (InstanceState::Exited { .. }, _) => false,
             (_, Stage::Ended) => true,
@@ -293,7 +312,7 @@ impl Member {
                 }
                 false
             }
-            (InstanceState::Up { url: old }, Stage::Runs) => {
+            (InstanceState::Up { url: old } | InstanceState::Parked { url: old }, Stage::Runs) => {
                 // Docker gave it another port, as when somebody restarts it by hand.
                 if let Some(new) = url(one).filter(|new| new != old) {
                     let how = format!("its address changed from {old} to {new}");

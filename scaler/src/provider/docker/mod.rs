@@ -174,6 +174,17 @@ impl Inner {
         self.news.tell();
     }
 
+    /// Pauses a replica, or lets it go on. The error is for people.
+    async fn pause(&self, id: ReplicaId, paused: bool) -> Result<(), String> {
+        let container = self.fleet().container(id).ok_or("it has no container")?;
+        let done =
+            if paused { self.daemon.pause(&container).await } else { self.daemon.unpause(&container).await };
+        done.map_err(|error| error.to_string())?;
+        self.fleet().set_paused(id, paused);
+        self.news.tell();
+        Ok(())
+    }
+
     /// Ends a replica and forgets it. The error is for people.
     async fn stop(&self, id: ReplicaId) -> Result<(), String> {
         let Some((container, last_words)) = self.fleet().stop(id) else { return Ok(()) };
@@ -235,6 +246,15 @@ impl Provider for DockerProvider {
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
         async move { self.inner.stop(id).await.map_err(|why| ProviderError::Stop { id, why }) }.boxed()
+    }
+
+    fn park(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.inner.pause(id, true).await.map_err(|why| ProviderError::Park { id, why }) }.boxed()
+    }
+
+    fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.inner.pause(id, false).await.map_err(|why| ProviderError::Park { id, why }) }
+            .boxed()
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

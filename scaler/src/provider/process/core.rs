@@ -73,7 +73,10 @@ impl Core {
     pub(super) fn list(&self) -> Vec<Instance> {
         self.news.listing();
         let fleet = self.fleet();
-        let shown = |replica: &Replica| replica.stopping.as_ref().unwrap_or(&replica.state).clone();
+        let shown = |replica: &Replica| match replica.stopping.as_ref().unwrap_or(&replica.state).clone() {
+            InstanceState::Up { url } if replica.record.parked => InstanceState::Parked { url },
+            state => state,
+        };
         let instance = |(id, replica): (&ReplicaId, &Replica)| {
             let capacity: Capacity = replica.record.capacity;
             Instance { id: *id, capacity, price: self.price, state: shown(replica) }
@@ -104,7 +107,27 @@ impl Core {
         self.fleet().get(&id).map(|replica| replica.record.port)
     }
 
-    fn known(&self, id: ReplicaId) -> Vec<Identity> {
+    pub(super) fn is_parked(&self, id: ReplicaId) -> bool {
+        self.fleet().get(&id).is_some_and(|replica| replica.record.parked)
+    }
+
+    /// Keeps whether a replica is parked, on record too. The error is for people.
+    pub(super) fn set_parked(&self, id: ReplicaId, parked: bool) -> Result<(), String> {
+        let mut fleet = self.fleet();
+        let replica = fleet.get_mut(&id).ok_or("it is gone")?;
+        let record = Record { parked, ..replica.record.clone() };
+        record::save(&self.folder, &record).map_err(|error| format!("cannot update its record: {error}"))?;
+        replica.record = record;
+        drop(fleet);
+        self.news.tell();
+        Ok(())
+    }
+
+    pub(super) fn leader(&self, id: ReplicaId) -> Option<Identity> {
+        self.fleet().get(&id).map(|replica| replica.record.leader)
+    }
+
+    pub(super) fn known(&self, id: ReplicaId) -> Vec<Identity> {
         self.fleet().get(&id).map(|replica| replica.record.known()).unwrap_or_default()
     }
 

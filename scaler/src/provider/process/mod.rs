@@ -8,6 +8,7 @@
 mod adopt;
 mod core;
 mod handle;
+mod park;
 pub(super) mod port;
 mod recipe;
 mod record;
@@ -85,6 +86,12 @@ impl ProcessProvider {
             if self.core.look(id).await? == Owner::Replica {
                 self.core.set_up(id);
             }
+            if self.core.is_parked(id)
+                && let Err(why) = self.core.park(id).await
+            {
+                // A run that ended in the middle of it may have left some of it running; the loop sees it as it is.
+                tracing::warn!("{}: {why}", self.core.name(id));
+            }
             let name = self.core.name(id);
             tracing::info!("{name} is adopted: it runs since the last gateway (pid {pid}, port {number})");
             self.follow(id, leader);
@@ -119,8 +126,8 @@ impl ProcessProvider {
         // Nobody has waited for the child, so the pid is its own even if it has ended.
         let leader = Identity::of(pid).ok_or(io::ErrorKind::NotFound)?;
         let (boot, recipe) = (self.boot.clone(), self.recipe.clone());
-        let record =
-            Record { id, leader, members: Vec::new(), boot, port, capacity: self.spec.capacity, recipe };
+        let (members, parked, capacity) = (Vec::new(), false, self.spec.capacity);
+        let record = Record { id, leader, members, boot, parked, port, capacity, recipe };
         record::save(&self.core.folder, &record)?;
         Ok(record)
     }
@@ -200,6 +207,14 @@ impl Provider for ProcessProvider {
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
         async move { self.core.stop(id).await.map_err(|why| ProviderError::Stop { id, why }) }.boxed()
+    }
+
+    fn park(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.core.park(id).await.map_err(|why| ProviderError::Park { id, why }) }.boxed()
+    }
+
+    fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
+        async move { self.core.unpark(id).await.map_err(|why| ProviderError::Park { id, why }) }.boxed()
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

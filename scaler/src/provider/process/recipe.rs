@@ -3,6 +3,7 @@
 //! Never waits for the engine and never looks at what it does.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -35,6 +36,9 @@ pub struct ProcessSpec {
     pub capacity: Capacity,
     /// What each replica costs.
     pub price: Price,
+    /// What runs a program, given with its arguments, in a session of its own, in place of itself; needed by replicas that
+    /// are to be parked (C6). Empty: they run in the gateway's session.
+    pub launcher: Vec<String>,
 }
 
 impl ProcessSpec {
@@ -52,9 +56,13 @@ impl ProcessSpec {
     /// The error says, for people, what was tried and what the system said.
     pub(super) fn spawn(&self, port: u16, marker: &str, log: File) -> Result<Child, String> {
         let with_port = |text: &str| text.replace(PORT, &port.to_string());
-        let mut words = self.command.iter().map(|word| with_port(word));
-        let program = words.next().ok_or("the command is empty; it needs at least a program")?;
-        let mut command = std::process::Command::new(&program);
+        let program = self.command.first().map(|word| with_port(word));
+        let program = program.ok_or("the command is empty; it needs at least a program")?;
+        if !self.launcher.is_empty() {
+            self.find(&program)?;
+        }
+        let mut words = self.launcher.iter().cloned().chain(self.command.iter().map(|word| with_port(word)));
+        let mut command = std::process::Command::new(words.next().unwrap_or_default());
         command
             .args(words)
             .envs(self.env.iter().map(|(name, value)| (name, with_port(value))))
@@ -64,13 +72,33 @@ impl ProcessSpec {
             command.current_dir(dir);
         }
         let twin = log.try_clone().map_err(|error| format!("cannot share the log file: {error}"))?;
-        command.stdin(Stdio::null()).stdout(log).stderr(twin).process_group(0);
+        command.stdin(Stdio::null()).stdout(log).stderr(twin);
+        if self.launcher.is_empty() {
+            command.process_group(0);
+        }
         Command::from(command).spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound if !program.contains('/') => {
-                format!("cannot run {program:?}: there is no such program on PATH")
-            }
+            io::ErrorKind::NotFound => missing(&program, error),
             _ => format!("cannot run {program:?}: {error}"),
         })
+    }
+
+    /// A launcher is there, so that whether its program is has to be looked at; what it cannot run shows when it ends.
+    fn find(&self, program: &str) -> Result<(), String> {
+        let there = if program.contains('/') {
+            // Absolute, or from where it runs.
+            self.dir.clone().unwrap_or_default().join(program).is_file()
+        } else {
+            let path = self.env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
+            std::env::split_paths(&path.unwrap_or_default()).any(|folder| folder.join(program).is_file())
+        };
+        if there { Ok(()) } else { Err(missing(program, io::ErrorKind::NotFound.into())) }
+    }
+}
+
+fn missing(program: &str, error: io::Error) -> String {
+    match program.contains('/') {
+        true => format!("cannot run {program:?}: {error}"),
+        false => format!("cannot run {program:?}: there is no such program on PATH"),
     }
 }
 
@@ -89,7 +117,8 @@ mod tests {
             let command = words.iter().map(|word| (*word).to_owned()).collect();
             let deployment = DeploymentName::new("chat");
             let (dir, capacity, price) = (dir.map(PathBuf::from), Capacity::ONE, Price::FREE);
-            ProcessSpec { deployment, command, env, dir, capacity, price }.fingerprint()
+            let launcher = Vec::new();
+            ProcessSpec { deployment, command, env, dir, capacity, price, launcher }.fingerprint()
         };
         let all = [
             spec(&["a", "b"], &[], None),

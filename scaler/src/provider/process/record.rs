@@ -24,6 +24,9 @@ pub(super) struct Record {
     pub(super) members: Vec<Identity>,
     /// The boot in which pids and start times mean something.
     pub(super) boot: String,
+    /// It is parked: its processes are stopped where they stand, or about to be.
+    #[serde(default)]
+    pub(super) parked: bool,
     /// Its port on 127.0.0.1.
     pub(super) port: u16,
     /// Its size.
@@ -70,6 +73,7 @@ mod tests {
             leader,
             members: vec![leader],
             boot,
+            parked: false,
             port: 9000,
             capacity: Capacity::ONE,
             recipe,

@@ -1,5 +1,6 @@
 //! The process provider against real processes (C-005).
 
+mod parked;
 mod restart;
 
 use std::collections::BTreeMap;
@@ -44,7 +45,8 @@ fn shell(script: &str) -> Vec<String> {
 fn spec(name: &str, command: Vec<String>) -> ProcessSpec {
     let deployment = DeploymentName::new(name);
     let (capacity, price) = (Capacity::new(2), Price(700_000));
-    ProcessSpec { deployment, command, env: BTreeMap::new(), dir: None, capacity, price }
+    let launcher = Vec::new();
+    ProcessSpec { deployment, command, env: BTreeMap::new(), dir: None, capacity, price, launcher }
 }
 
 async fn open(dir: &Path, command: Vec<String>) -> ProcessProvider {

@@ -203,7 +203,7 @@ impl Core {
     /// Whether something is about to change: a replica is neither up nor over.
     pub(super) fn is_restless(&self) -> bool {
         let settled = |replica: &Replica| match replica.state {
-            InstanceState::Up { .. } | InstanceState::Exited { .. } => true,
+            InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => true,
             InstanceState::Pending { .. } | InstanceState::Queued { .. } => false,
         };
         !self.fleet().replicas.values().all(settled)

@@ -163,6 +163,7 @@ impl Provider for SlurmProvider {
     fn offers(&self) -> Vec<Offer> {
         let offer = |one: &SlurmOffer| Offer {
             memory: one.memory,
+            cached: one.cached,
             free: self.core.free(one),
             queues: true,
             ..Offer::new(&one.name, one.capacity, one.price)

@@ -47,6 +47,7 @@ fn nodes_tell_their_room_in_both_shapes() {
         capacity: Capacity::ONE,
         price: Price::FREE,
         memory: None,
+        cached: false,
     };
     let old = reply(include_str!("samples/nodes-38.json")).nodes;
     assert_eq!((old[0].name.as_str(), old[0].address.as_str()), ("node1", "127.0.0.1"));

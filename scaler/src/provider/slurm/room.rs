@@ -118,6 +118,7 @@ mod tests {
             capacity: Capacity::ONE,
             price: Price::FREE,
             memory: None,
+            cached: false,
         }
     }
 

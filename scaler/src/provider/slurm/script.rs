@@ -126,6 +126,7 @@ mod tests {
             capacity: Capacity::ONE,
             price: Price::FREE,
             memory: None,
+            cached: false,
         };
         let env = [("SECRET", "hush"), ("BIND", "[::]:{port}")];
         SlurmSpec {

@@ -44,6 +44,8 @@ pub struct SlurmOffer {
     pub price: Price,
     /// Memory of its GPUs in bytes, where known.
     pub memory: Option<u64>,
+    /// Its nodes have the model's weights already.
+    pub cached: bool,
 }
 
 /// How to run the replicas of one deployment.
@@ -94,7 +96,7 @@ impl SlurmSpec {
     /// A short text that is the same for the same job on the same offer, and from which nothing of it can be told: a job
     /// of another recipe runs no replica of this deployment any more. Account, time limit and price change nothing in that.
     pub(super) fn fingerprint(&self, offer: &SlurmOffer) -> String {
-        let SlurmOffer { name: _, partition, gres, capacity, price: _, memory: _ } = offer;
+        let SlurmOffer { name: _, partition, gres, capacity, price: _, memory: _, cached: _ } = offer;
         let options: BTreeMap<&str, String> =
             self.options.iter().map(|(name, value)| (name.as_str(), value.to_string())).collect();
         let mut recipe = Fingerprint::default();

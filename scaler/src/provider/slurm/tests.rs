@@ -61,6 +61,7 @@ fn spec(cluster: &Cluster, access: SlurmAccess, name: &str, command: Vec<String>
         capacity: Capacity::new(2),
         price: Price::FREE,
         memory: None,
+        cached: false,
     };
     SlurmSpec {
         deployment: DeploymentName::new(name),

@@ -58,12 +58,15 @@ fn text() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(400u64), 2 => 400u64..8_000, 1 => 8_000u64..40_000]
 }
 
-const CHANGES: [Change; 16] = [
+const CHANGES: [Change; 19] = [
     Change::Ordered(Capacity::ONE),
     Change::Starting(Capacity::ONE),
     Change::Ready,
     Change::Draining,
     Change::Undrain,
+    Change::Parked,
+    Change::Asleep,
+    Change::Waking,
     Change::Failed,
     Change::Looked(Some(Unfit::OtherModel)),
     Change::Looked(Some(Unfit::Unreachable)),

@@ -1,5 +1,6 @@
 //! Slow first tokens, failing starts, replicas that are taken out, and what comes first.
 
+use tidegate_shared::replica::Hold;
 use tidegate_shared::request::Route;
 
 use super::*;
@@ -105,11 +106,29 @@ fn e2_what_matters_most_comes_first_and_nothing_to_do_is_said() {
 
     let calm = Case::new(1, 3, 1, ScaleReason::Steady).answer();
     assert_eq!((calm.findings[0].line, calm.findings.len()), (Line::NothingToDo, 8), "and the seven");
-    assert_eq!(calm.findings[0].text, "3 in flight need 1 replica, and 1 is there");
+    assert_eq!(calm.findings[0].text, "3 in progress need 1 replica, and 1 is there");
     assert_eq!(calm.now, "1 replica ready, 1 to 4 allowed; 3 in flight, 0 queued");
     let zero = Case::new(0, 0, 0, ScaleReason::Steady).answer();
     assert_eq!(
         zero.findings[0].text,
-        "nothing is in flight and nothing runs; the next request starts a replica"
+        "nothing is in progress and nothing runs; the next request starts a replica"
     );
+}
+
+#[test]
+fn e2_a1_a_replica_that_is_measured_is_told_and_that_none_is_let_go_meanwhile() {
+    let reason = ScaleReason::Cooling { low_for: SECOND * 30, window: SECOND * 30 };
+    let mut case = Case::new(2, 1, 1, reason);
+    case.seen.replicas[1].hold = Some(Hold::Aside);
+    let answer = case.answer();
+    let of = |line| answer.findings.iter().find(|finding| finding.line == line).expect("a finding").clone();
+    let measured = "chat-2 is set aside while `tidegate tune` measures it";
+    let tuning = of(Line::Tuning);
+    assert_eq!((tuning.standing, &*tuning.text), (Standing::Now, measured));
+    let stays = of(Line::WontDrop);
+    assert_eq!(stays.standing, Standing::Now);
+    let expected = format!(
+        "1 in progress needs 1 replica, and 2 are there: {measured}, and it counts beside those that are needed"
+    );
+    assert_eq!(stays.text, expected);
 }

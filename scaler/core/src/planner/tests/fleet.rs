@@ -103,6 +103,8 @@ impl Engines {
                 Action::Start(offer) => self.add(Phase::Provisioning, offer.capacity.units()),
                 Action::Drain(id) => self.set(*id, Phase::Draining),
                 Action::Undrain(id) => self.set(*id, Phase::Ready),
+                Action::Park(id) => self.set(*id, Phase::Parked),
+                Action::Wake(id) => self.set(*id, Phase::Waking),
                 Action::Stop(id) => self.replicas.retain(|replica| replica.id != *id),
             }
         }

@@ -61,7 +61,7 @@ fn near(places: u32) -> u32 {
 }
 
 fn bounds() -> Bounds {
-    Bounds { goals: Goals::default(), cap: MOST, only: None }
+    Bounds { goals: Goals::default(), cap: MOST, places: None, only: None }
 }
 
 /// Searches to the end; gives the verdict and all steps.
@@ -183,8 +183,9 @@ fn a1_a_goal_for_latency_says_how_far_to_go() {
 
 #[test]
 fn a1_nothing_beyond_twice_what_an_engine_tells_is_tried() {
-    assert_eq!(cap(Some(4), None), 8);
+    assert_eq!(cap(Some(4), None), 4);
     assert_eq!(cap(Some(256), Some(20)), 40);
+    assert_eq!(cap(Some(30), Some(20)), 30);
     assert_eq!(cap(None, None), MOST);
     assert_eq!(cap(Some(0), None), MOST, "that is no figure");
     assert_eq!(cap(Some(u32::MAX), None), MOST);
@@ -240,4 +241,42 @@ fn a1_a_sweep_measures_what_was_asked_and_nothing_else() {
 fn a1_an_engine_that_sends_nothing_has_no_target() {
     let silent = Measured { concurrency: 1, window: Duration::from_secs(30), ..Measured::default() };
     assert_eq!(next(&[silent], &bounds(), false), Next::TooLittle);
+}
+
+#[test]
+fn a1_no_target_is_over_the_places_that_an_engine_tells_and_none_over_them_is_tried() {
+    // Four slots, and a throughput that seems to grow beyond them, as it does on a machine whose speed wanders.
+    let odd = || Engine::new(u32::MAX, |busy| 100.0 + f64::from(busy) * 10.0);
+    let told = |goals| Bounds { goals, cap: cap(Some(4), None), places: Some(4), only: None };
+    let slow = Goals { ttft: Some(Duration::from_secs(60)), tpot: None };
+    for goals in [Goals::default(), slow] {
+        let (found, steps) = found(&mut odd(), &told(goals));
+        assert_eq!((found.target, found.because), (4, Because::Places), "{goals:?}");
+        assert!(steps.iter().all(|step| step.concurrency <= 4), "{goals:?}");
+    }
+    for sweep in [(1..=8).collect(), vec![8, 4, 2], vec![6, 8]] {
+        let only = Bounds { only: Some(sweep.clone()), ..told(Goals::default()) };
+        let (found, steps) = found(&mut odd(), &only);
+        assert_eq!((found.target, steps.len()), (4, sweep.len()), "{sweep:?}");
+    }
+    let flat = &mut Engine::new(4, |_| 100.0);
+    assert_eq!(found(flat, &told(Goals::default())).0.target, 1, "fewer are well still");
+}
+
+#[test]
+fn a1_the_guess_of_what_is_left_is_near_once_throughput_has_stopped_growing() {
+    for places in [1, 4, 13, 24, 500] {
+        let (_, steps) = found(&mut Engine::with_places(places), &bounds());
+        let guess = |done: usize| left(&steps[..done], &bounds());
+        assert_eq!((guess(0), guess(steps.len())), (None, Some(0)), "{places}");
+        let grown = (1..steps.len())
+            .find(|done| !matches!(next(&steps[..*done], &bounds(), false), Next::Try(_, Why::Growing)));
+        for done in grown.expect("it stops growing")..steps.len() {
+            let (told, left) = (guess(done).expect("a guess"), steps.len() - done);
+            assert!(
+                told > 0 && told.abs_diff(left) <= 3,
+                "{places}: {told} told and {left} left after {done}"
+            );
+        }
+    }
 }

@@ -15,7 +15,7 @@ fn seen(id: u32, container: &str, stage: Stage) -> Seen {
     let (replica, recipe) = (ReplicaId(id), RECIPE.to_owned());
     let tag = Tag { replica, recipe, capacity: Capacity::ONE, port: 8000, gpus: Vec::new() };
     let port = u16::try_from(9000 + id).unwrap();
-    Seen { container: container.to_owned(), tag, stage, published: Some(port) }
+    Seen { container: container.to_owned(), tag, stage, paused: false, published: Some(port) }
 }
 
 fn url(one: &Seen) -> Option<String> {
@@ -103,6 +103,7 @@ async fn another_address_is_the_end_of_a_replica() {
 fn ends_are_told_for_people() {
     let end = |code, out_of_memory, error: &str| End {
         running: false,
+        paused: None,
         code,
         out_of_memory,
         error: error.to_owned(),
@@ -111,4 +112,19 @@ fn ends_are_told_for_people() {
     assert_eq!(how(&end(139, false, "")), "exit code 139: signal 11");
     assert_eq!(how(&end(137, true, "")), "exit code 137: out of memory, at the container's limit");
     assert_eq!(how(&end(128, false, "cannot mount")), "exit code 128: cannot mount");
+}
+
+#[tokio::test]
+async fn c6_a_container_that_is_paused_is_parked_from_the_first_list_on() {
+    let mut fleet = Fleet::default();
+    let paused = Seen { paused: true, ..seen(1, "a", Stage::Runs) };
+    take_in(&mut fleet, vec![paused.clone()]);
+    let url = "http://127.0.0.1:9001".to_owned();
+    assert_eq!(fleet.instances(Price::FREE)[0].state, InstanceState::Parked { url: url.clone() });
+    fleet.set_paused(ReplicaId(1), false);
+    assert_eq!(fleet.instances(Price::FREE)[0].state, InstanceState::Up { url });
+    take_in(&mut fleet, vec![paused]);
+    fleet.died("a");
+    let todo = take_in(&mut fleet, vec![seen(1, "a", Stage::Runs)]);
+    assert_eq!(todo.ended, [(ReplicaId(1), "a".to_owned())], "it can end all the same");
 }

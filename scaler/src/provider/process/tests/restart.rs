@@ -106,8 +106,8 @@ async fn c005_a_stranger_with_a_recorded_pid_lives_on() {
 fn forge(folder: &Folder, id: u32, leader: Identity) {
     let (boot, recipe) = (boot_id().unwrap(), spec("chat", serving("")).fingerprint());
     let (id, capacity) = (ReplicaId(id), Capacity::ONE);
-    record::save(folder, &Record { id, leader, members: vec![leader], boot, port: 1, capacity, recipe })
-        .unwrap();
+    let (members, parked) = (vec![leader], false);
+    record::save(folder, &Record { id, leader, members, boot, parked, port: 1, capacity, recipe }).unwrap();
 }
 
 #[tokio::test]

@@ -164,6 +164,7 @@ fn book(dir: &Path) -> (Core, Whose) {
         capacity: Capacity::ONE,
         price: Price::FREE,
         memory: None,
+        cached: false,
     };
     let spec = SlurmSpec {
         deployment: DeploymentName::new("chat"),

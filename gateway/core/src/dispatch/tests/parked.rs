@@ -1,0 +1,86 @@
+//! Replicas that are kept asleep (C6): nobody is sent there, and who waits is held for one that is woken.
+
+use super::*;
+
+fn parked(dispatcher: &mut Dispatcher, now: Instant, id: ReplicaId) {
+    dispatcher.change(now, id, Change::Draining);
+    dispatcher.change(now, id, Change::Parked);
+}
+
+fn phase(dispatcher: &Dispatcher, id: u32) -> Option<Phase> {
+    dispatcher.observe(ms(0)).replicas.iter().find(|one| one.id == ReplicaId(id)).map(|one| one.phase)
+}
+
+#[test]
+fn c6_nobody_is_sent_to_a_sleeper_until_it_is_ready_and_who_waits_is_held() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    let id = ReplicaId(1);
+    parked(&mut dispatcher, ms(10), id);
+    let waits = ticket(dispatcher.arrive(ms(20), &ask(0)));
+    assert!(dispatcher.take_pressed(), "the scaler looks at once");
+    for (change, expected) in [
+        (Change::Undrain, Phase::Parked),
+        (Change::Draining, Phase::Parked),
+        (Change::Failed, Phase::Parked),
+        (Change::Waking, Phase::Waking),
+        (Change::Asleep, Phase::Waking),
+    ] {
+        dispatcher.change(ms(30), id, change);
+        assert_eq!(phase(&dispatcher, 1), Some(expected), "{change:?}");
+    }
+    dispatcher.on_deadline(ms(500_000));
+    assert!(dispatcher.take_woken().is_empty(), "held as for a start");
+    dispatcher.change(ms(500_000), id, Change::Ready);
+    let woken = dispatcher.take_woken();
+    assert!(matches!(&woken[..], [(ticket, Ok(_))] if *ticket == waits), "{woken:?}");
+}
+
+#[test]
+fn c6_a_drain_of_one_that_is_being_woken_is_undone_to_what_it_was() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    let id = ReplicaId(1);
+    parked(&mut dispatcher, ms(10), id);
+    dispatcher.change(ms(20), id, Change::Waking);
+    dispatcher.change(ms(30), id, Change::Draining);
+    dispatcher.change(ms(40), id, Change::Undrain);
+    assert_eq!(phase(&dispatcher, 1), Some(Phase::Starting), "it was ready before it slept, and is not now");
+    ticket(dispatcher.arrive(ms(50), &ask(0)));
+}
+
+#[test]
+fn c6_one_that_is_found_asleep_is_parked_and_one_that_somebody_woke_serves() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    let id = ReplicaId(1);
+    dispatcher.change(ms(0), id, Change::Starting(Capacity::ONE));
+    dispatcher.change(ms(10), id, Change::Asleep);
+    assert_eq!(phase(&dispatcher, 1), Some(Phase::Parked));
+    assert!(dispatcher.take_pressed());
+    ticket(dispatcher.arrive(ms(20), &ask(0)));
+    dispatcher.change(ms(30), id, Change::Ready);
+    assert_eq!(dispatcher.take_woken().len(), 1);
+    dispatcher.change(ms(40), id, Change::Asleep);
+    assert_eq!(phase(&dispatcher, 1), Some(Phase::Ready), "of one that serves, its health check tells");
+}
+
+#[test]
+fn c6_q2_a_wake_is_expected_to_take_as_long_as_the_last_one_and_a_start_as_the_last_start() {
+    let limits = Limits { queue_requests: 0, ..Limits::default() };
+    let mut dispatcher = Dispatcher::new(limits, true, ms(0));
+    let id = ReplicaId(1);
+    dispatcher.change(ms(0), id, Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(120_000), id, Change::Ready);
+    parked(&mut dispatcher, ms(130_000), id);
+    let told = |dispatcher: &mut Dispatcher, now: u64| {
+        rejected(dispatcher.arrive(ms(now), &ask(now))).retry_after.as_secs()
+    };
+    assert_eq!(told(&mut dispatcher, 140_000), 120, "no wake was seen yet");
+    dispatcher.change(ms(150_000), id, Change::Waking);
+    dispatcher.change(ms(155_000), id, Change::Ready);
+    assert_eq!(dispatcher.start_took(), Some(Duration::from_secs(120)), "no start");
+    parked(&mut dispatcher, ms(160_000), id);
+    assert_eq!(told(&mut dispatcher, 170_000), 5);
+    dispatcher.change(ms(180_000), id, Change::Waking);
+    assert_eq!(told(&mut dispatcher, 181_000), 4);
+    dispatcher.change(ms(182_000), id, Change::Gone);
+    assert_eq!(told(&mut dispatcher, 183_000), 120);
+}

@@ -1,0 +1,144 @@
+//! Connections of the operator's side and what stands before each of its requests, as a stack of layers: who comes while
+//! too many are being answered is told so at once, and a handler that panics is answered for. Knows no path.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Request, Response};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::Semaphore;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use super::Admin;
+use super::ask::Refusal;
+use super::tune::Feed;
+use crate::telemetry::meter;
+
+/// How long a connection may be idle or take to send a request's head.
+const HEADER_READ: Duration = Duration::from_secs(30);
+/// Connections at a time; who comes then waits until one ends. They take descriptors that clients want.
+const CONNECTIONS: usize = 256;
+/// Requests that are answered at a time.
+const REQUESTS: usize = 32;
+
+type Answer = Response<Either<Full<Bytes>, Feed>>;
+
+/// Serves the operator's side for ever.
+pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!("the admin port cannot be served: {error}");
+            return;
+        }
+    };
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let stack = stack(service_fn(move |request: Request<Incoming>| {
+        let admin = Arc::clone(&admin);
+        async move { Ok::<_, Infallible>(admin.answer(request).await) }
+    }));
+    // Nobody closes it.
+    while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection on the admin port: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let service = TowerToHyperService::new(stack.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_READ)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+/// What stands before `inner`, for all connections together.
+fn stack<R, S>(inner: S) -> impl Service<R, Response = Answer, Error = BoxError, Future: Send> + Clone + Send
+where
+    R: Send + 'static,
+    S: Service<R, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + 'static,
+{
+    let caught = service_fn(move |request: R| {
+        let answer = AssertUnwindSafe(inner.clone().oneshot(request)).catch_unwind();
+        async move {
+            answer.await.unwrap_or_else(|_| {
+                meter::panicked();
+                Ok(refused(Refusal::bug()))
+            })
+        }
+    });
+    ServiceBuilder::new()
+        .map_result(|answer: Result<Answer, BoxError>| {
+            Ok::<_, BoxError>(answer.unwrap_or_else(|_| refused(Refusal::busy(REQUESTS))))
+        })
+        .load_shed()
+        .concurrency_limit(REQUESTS)
+        .service(caught)
+}
+
+fn refused(refusal: Refusal) -> Answer {
+    refusal.response().map(Full::new).map(Either::Left)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    fn fine() -> Answer {
+        Response::new(Either::Left(Full::new(Bytes::from_static(b"fine"))))
+    }
+
+    #[tokio::test]
+    async fn c_046_who_comes_while_many_are_answered_is_told_at_once() {
+        let gate = Arc::new(Notify::new());
+        let stack = stack(service_fn(|gate: Arc<Notify>| async move {
+            gate.notified().await;
+            Ok(fine())
+        }));
+        let busy: Vec<_> =
+            (0..REQUESTS).map(|_| tokio::spawn(stack.clone().oneshot(Arc::clone(&gate)))).collect();
+        // They have their places as soon as they wait at the gate.
+        tokio::task::yield_now().await;
+        let answer = stack.clone().oneshot(Arc::clone(&gate)).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()["retry-after"], "1");
+        gate.notify_waiters();
+        for answer in busy {
+            assert_eq!(answer.await.expect("a task").expect("an answer").status(), StatusCode::OK);
+        }
+        gate.notify_one();
+        assert_eq!(stack.oneshot(gate).await.expect("an answer").status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn c_062_a_panic_is_answered_and_gives_its_place_back() {
+        let stack = stack(service_fn(|bad: bool| async move {
+            assert!(!bad, "a bug");
+            Ok(fine())
+        }));
+        for _ in 0..=REQUESTS {
+            let answer = stack.clone().oneshot(true).await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        assert_eq!(stack.oneshot(false).await.expect("an answer").status(), StatusCode::OK);
+    }
+}

@@ -1,0 +1,111 @@
+//! Those of the book that sleep, or are about to, or are being woken (C6). Like the rest of it, it calls nobody.
+
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::replica::Phase;
+use tidegate_shared::time::{Duration, Instant};
+
+use super::{Book, Stage};
+
+/// How a replica sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::control) enum Way {
+    /// Its engine does, as it was asked to.
+    Engine,
+    /// Its provider keeps it from running.
+    Provider,
+}
+
+impl Book {
+    /// Replica `id` is about to be put to sleep; the call that does it counts as running from here on. Tells whether that
+    /// may be.
+    pub(in crate::control) fn park(&mut self, id: ReplicaId) -> bool {
+        let member = self.members.get_mut(&id).filter(|member| !member.busy && member.end.is_none());
+        let Some(member) = member.filter(|member| member.stage == Stage::Served) else { return false };
+        (member.stage, member.busy) = (Stage::Parked(Way::Engine), true);
+        true
+    }
+
+    /// That call has ended, and it sleeps that way; or it does not, and has to go. Tells why, where it did not have to
+    /// anyway.
+    pub(in crate::control) fn park_ended(
+        &mut self,
+        id: ReplicaId,
+        result: Result<Way, String>,
+    ) -> Option<String> {
+        let member = self.members.get_mut(&id)?;
+        member.busy = false;
+        match result {
+            Ok(way) => {
+                member.stage = Stage::Parked(way);
+                None
+            }
+            Err(why) => self.give_up(id, format!("it could not be put to sleep: {why}")),
+        }
+    }
+
+    /// Replica `id` is about to be woken `now`, from how it sleeps; the call that does it counts as running from here on.
+    /// `None` where that has to wait: it is falling asleep.
+    pub(in crate::control) fn wake(&mut self, id: ReplicaId, now: Instant) -> Option<Way> {
+        let member = self.members.get_mut(&id).filter(|member| !member.busy && member.end.is_none())?;
+        let Stage::Parked(way) = member.stage else { return None };
+        (member.stage, member.busy, member.since) = (Stage::Waking(way), true, now);
+        Some(way)
+    }
+
+    /// That call has ended: it is awake and may be looked at, unless it has to go meanwhile; or it is not, and has to go.
+    ///
+    /// # Errors
+    /// Why it does not wake up, where it did not have to go anyway.
+    pub(in crate::control) fn wake_ended(
+        &mut self,
+        id: ReplicaId,
+        result: Result<(), String>,
+    ) -> Result<bool, String> {
+        let Some(member) = self.members.get_mut(&id) else { return Ok(false) };
+        member.busy = false;
+        match result {
+            Ok(()) => Ok(member.end.is_none()),
+            Err(why) => match self.give_up(id, format!("it could not be woken: {why}")) {
+                Some(why) => Err(why),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Ends those that are not ready `limit` after they were to be woken; `explain` says more about each.
+    pub(in crate::control) fn end_sleepers(
+        &mut self,
+        now: Instant,
+        limit: Duration,
+        explain: impl Fn(ReplicaId) -> String,
+    ) -> Vec<(ReplicaId, String)> {
+        let late = self.members.iter().filter(|(_, member)| {
+            matches!(member.stage, Stage::Waking(_)) && !member.busy && now.since(member.since) >= limit
+        });
+        let late: Vec<_> = late.map(|(id, _)| *id).collect();
+        let why = |id| format!("it was woken and is not ready within {limit:?}{}", explain(id));
+        late.into_iter().filter_map(|id| Some((id, self.give_up(id, why(id))?))).collect()
+    }
+
+    /// Notes who was found asleep: an earlier run had parked it.
+    pub(in crate::control) fn notice_asleep(&mut self, seen: &Observation) {
+        for facts in seen.replicas.iter().filter(|facts| facts.phase == Phase::Parked) {
+            if let Some(member) = self.members.get_mut(&facts.id).filter(|member| member.stage.starts()) {
+                member.stage = Stage::Parked(Way::Engine);
+            }
+        }
+    }
+
+    /// Those that have to go while a call for them is running.
+    pub(in crate::control) fn ending_and_busy(&self) -> Vec<ReplicaId> {
+        let both = self.members.iter().filter(|(_, member)| member.busy && member.end.is_some());
+        both.map(|(id, _)| *id).collect()
+    }
+
+    fn give_up(&mut self, id: ReplicaId, why: String) -> Option<String> {
+        let goes_anyway = self.members.get(&id)?.end.is_some();
+        self.end(id, &why, false);
+        (!goes_anyway).then_some(why)
+    }
+}

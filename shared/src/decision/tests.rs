@@ -1,0 +1,119 @@
+//! Each reason as a sentence, with its numbers at none, one and many.
+
+use super::*;
+
+fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
+    let decision = ScaleDecision {
+        at: Instant::ZERO,
+        rule: Rule::Concurrency,
+        load: None,
+        demand,
+        queued: 3,
+        oldest_wait: Duration::from_millis(1234),
+        current: 1,
+        needed,
+        target,
+        woken: 0,
+        reason,
+    };
+    decision.to_string()
+}
+
+#[test]
+fn e1_reasons_are_told_with_their_numbers() {
+    let (low_for, window) = (Duration::from_secs(12), Duration::from_secs(30));
+    let retry_in = Duration::from_millis(8900);
+    for (text, expected) in [
+        (said(0, 0, 0, ScaleReason::Steady), "nothing is in progress"),
+        (said(1, 1, 1, ScaleReason::Steady), "1 in progress (3 queued) needs 1"),
+        (said(40, 2, 2, ScaleReason::Demand), "40 in progress (3 queued) need 2"),
+        (said(4, 1, 2, ScaleReason::QueueWait), "a request has waited 1.2 s, 3 queued"),
+        (said(160, 5, 4, ScaleReason::AtMax), "160 in progress (3 queued) need 5, but max is 4"),
+        (said(0, 0, 1, ScaleReason::AtMin), "nothing is in progress, but min is 1"),
+        (said(1, 1, 1, ScaleReason::OnTheirWay { count: 1 }), "1 is on its way"),
+        (said(1, 1, 3, ScaleReason::OnTheirWay { count: 2 }), "2 are on their way"),
+        (
+            said(1, 1, 2, ScaleReason::Cooling { low_for, window }),
+            "1 in progress (3 queued) needs 1, cooling 12 s of 30 s",
+        ),
+        (said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }), "1 failed start, next try in 9 s"),
+        (
+            said(1, 1, 1, ScaleReason::BackingOff { failures: 3, retry_in }),
+            "3 failed starts in a row, next try in 9 s",
+        ),
+    ] {
+        assert_eq!(text, expected);
+    }
+}
+
+#[test]
+fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
+    let told = |load, needed, reason| {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::TokenLoad,
+            demand: 9,
+            queued: 0,
+            oldest_wait: Duration::ZERO,
+            load,
+            current: 3,
+            needed,
+            target: 3,
+            woken: 0,
+            reason,
+        };
+        decision.to_string()
+    };
+    let cap = ScaleReason::PriceCap { cap: Price(1_000_000), cheapest: Price(1_350_000) };
+    for (text, expected) in [
+        (
+            told(Some(80), 4, ScaleReason::Confirming { seen: 1, of: 2 }),
+            "memory is 80 % full, which needs 4, confirming 1/2",
+        ),
+        (
+            told(Some(40), 2, ScaleReason::Survivors { percent: 80 }),
+            "memory is 40 % full, which needs 2; with one fewer, survivors would be at 80 %",
+        ),
+        (
+            told(Some(99), 9, ScaleReason::Step { most: 2 }),
+            "memory is 99 % full, which needs 9, at most 2 are added at a time",
+        ),
+        (
+            told(None, 4, cap),
+            "9 in progress need 4, but the price cap is $1.00/h and the cheapest offer is $1.35/h",
+        ),
+        (
+            told(None, 4, ScaleReason::GatewayCap { cap: 8 }),
+            "9 in progress need 4, but the gateway may have 8 replicas over all deployments",
+        ),
+        (
+            told(None, 4, ScaleReason::Burst { grew: 12 }),
+            "the engines' queues grew by 12 since the last check",
+        ),
+    ] {
+        assert_eq!(text, expected);
+    }
+}
+
+#[test]
+fn c6_e1_who_is_woken_is_told_beside_the_reason() {
+    let told = |woken| {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::Concurrency,
+            load: None,
+            demand: 40,
+            queued: 0,
+            oldest_wait: Duration::ZERO,
+            current: 0,
+            needed: 2,
+            target: 2,
+            woken,
+            reason: ScaleReason::Demand,
+        };
+        decision.to_string()
+    };
+    assert_eq!(told(0), "40 in progress need 2");
+    assert_eq!(told(1), "40 in progress need 2; 1 parked replica is woken");
+    assert_eq!(told(2), "40 in progress need 2; 2 parked replicas are woken");
+}

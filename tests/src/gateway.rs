@@ -8,6 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -116,9 +117,10 @@ impl Gateway {
             }
             match tokio::net::TcpStream::connect(*address).await {
                 Err(error) => Err(error.to_string()),
-                Ok(_) => match client.get("/readyz").await.status {
-                    200 => Ok(()),
-                    other => Err(format!("/readyz answers {other}")),
+                // It tries its port with a listener that it closes again, and so resets who came that early.
+                Ok(_) => match client.attempt(Method::GET, "/readyz", "").await.map(|answer| answer.status) {
+                    Some(200) => Ok(()),
+                    other => Err(format!("/readyz answers {other:?}")),
                 },
             }
         })

@@ -70,10 +70,9 @@ impl ClientStream {
     }
 
     /// Dropped from here on, it is reset: what the kernel holds for a client that does not take it is thrown away.
-    pub(super) fn forsake(&mut self) {
+    pub(super) fn forsake(&self) {
         // An error says that it is gone already.
         let _ = self.inner.socket().set_zero_linger();
-        self.tear();
     }
 
     /// An answer is cut: inside TLS, the end of the connection must not look like its end.

@@ -84,8 +84,9 @@ impl<S: Socket> Driver<S> {
             loop {
                 match self.connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(request))) => {
-                        let (core, tally) = (Rc::clone(&self.core), Rc::clone(&self.tally));
-                        tokio::task::spawn_local(stream::serve(core, tally, self.client, request));
+                        // Counted before its task runs: whether the connection ends is decided in this turn.
+                        let open = stream::Open::new(Rc::clone(&self.core), Rc::clone(&self.tally));
+                        tokio::task::spawn_local(stream::serve(open, self.client, request));
                         continue;
                     }
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),

@@ -32,11 +32,22 @@ use crate::telemetry::meter::{self, GaveUp};
 const PIECE: usize = 16 << 10;
 
 /// Counts among the open requests of its connection.
-struct Open<'a>(&'a Core, &'a Tally);
+pub(super) struct Open {
+    core: Rc<Core>,
+    tally: Rc<Tally>,
+}
 
-impl Drop for Open<'_> {
+impl Open {
+    /// From here on, until it is dropped.
+    pub(super) fn new(core: Rc<Core>, tally: Rc<Tally>) -> Self {
+        tally.open.set(tally.open.get() + 1);
+        Self { core, tally }
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        let Self(core, tally) = self;
+        let Self { core, tally } = self;
         tally.open.set(tally.open.get() - 1);
         tally.ended.set(Some(core.gateway.clock.now()));
     }
@@ -44,20 +55,18 @@ impl Drop for Open<'_> {
 
 /// Serves a request, until its answer has left or is given up.
 pub(super) async fn serve(
-    core: Rc<Core>,
-    tally: Rc<Tally>,
+    open: Open,
     client: IpAddr,
     (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>),
 ) {
-    tally.open.set(tally.open.get() + 1);
-    let _open = Open(&core, &tally);
+    let Open { core, tally } = &open;
     let (parts, stream) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let body = Body::new(stream, head::announced(&parts.headers));
     let head = head::request(parts);
-    let answer = answer(&core, client, head, body, &mut respond).await;
+    let answer = answer(core, client, head, body, &mut respond).await;
     if let Some(response) = answer {
-        send(&core, &tally, is_head, response, respond).await;
+        send(core, tally, is_head, response, respond).await;
     }
 }
 

@@ -145,6 +145,19 @@ async fn h6_a_connection_over_which_nothing_is_asked_ends_with_a_farewell() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h6_what_comes_in_the_last_moment_of_a_connection_is_served() {
+    client(1 << 16, async |mut client| {
+        client.is_dead = true;
+        client.until(GOAWAY, 0).await;
+        // Both are there when the connection is looked at next.
+        client.ask(1, 2, END_STREAM).await;
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(client.until(DATA, 1).await, b"{\"status\":\"ok\"}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn h6_a_head_must_come_to_its_end() {
     for drops in [false, true] {
         client(1 << 16, async |mut client| {

@@ -11,6 +11,7 @@ use tidegate_tests::deadline::{eventually, within};
 use tidegate_tests::gateway::{Gateway, binary};
 use tidegate_tests::openai::{chat, chat_stream, delta, reply};
 use tidegate_tests::script::{Gate, Script};
+use tidegate_tests::streams::{END_HEADERS, Ended, Streams, kind, reason};
 use tidegate_tests::stub::{End, Stub};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
@@ -172,6 +173,34 @@ async fn c_072_a_crowd_of_large_bodies_for_a_cold_model_leaves_room_for_others()
         .await;
     }
     assert_eq!(gateway.metrics().await.total(metric::PANICS, &[]), 0.0);
+}
+
+/// A field that a connection has had before costs its client a byte: 6 KiB on the wire are 15 MiB of heads.
+#[tokio::test]
+async fn c_072_heads_of_which_the_client_sends_next_to_nothing_stay_within_the_limit() {
+    let stub = Stub::start().await;
+    let gateway = Gateway::start(Config::of(Deployment::chat([&stub]))).await;
+    let memory = resident(&gateway);
+    // A POST for embeddings whose body is to come; its field of 4000 bytes, new and 15 times as the table has it.
+    let start = [&[0x83, 0x86, 0x04, 14][..], b"/v1/embeddings", &[0x01, 1], b"x"].concat();
+    let field = [&[0x40, 3][..], b"x-a", &[0x7f, 0xa1, 0x1e], &[b'a'; 4000]].concat();
+    let [first, next] = [field, vec![0xbe; 15]].map(|fields| [&start[..], &fields].concat());
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let mut client = Streams::connect(gateway.address, &[]).await;
+        for index in 0..256 {
+            let block = if index == 0 { &first } else { &next };
+            assert!(client.send(kind::HEADERS, END_HEADERS, 2 * index + 1, block).await);
+        }
+        assert_eq!(client.ended(2 * 255 + 1).await, Ended::Reset(reason::REFUSED_STREAM));
+        clients.push(client);
+    }
+    let during = resident(&gateway);
+    eprintln!("{} connections: {memory} MiB before, {during} MiB with them", clients.len());
+    assert!(during <= memory + 2 * clients.len() as u64, "{during} MiB with them, {memory} MiB before");
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "meanwhile")).await.status, 200);
+    drop(clients);
+    gateway.assert_idle().await;
 }
 
 #[tokio::test]

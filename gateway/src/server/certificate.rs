@@ -16,12 +16,8 @@ use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVeri
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
-use crate::{clock, pem};
+use crate::{alpn, clock, pem};
 
-/// What is offered to clients, best first.
-const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
-/// HTTP/2 in the negotiation of the protocol.
-pub(super) const HTTP2: &[u8] = b"h2";
 /// How often the files are looked at, and how long files that have changed must stay as they are: one of them may be
 /// replaced a moment before the other.
 const LOOK: Duration = Duration::from_secs(5);
@@ -151,7 +147,7 @@ impl Front {
             }
             error => vec![(FrontFile::Key, format!("must be a private key that TLS can use: {error}"))],
         })?;
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        config.alpn_protocols = alpn::offered();
         if anybody {
             config.ticketer = match before {
                 Some(before) => Arc::clone(&before.config.ticketer),

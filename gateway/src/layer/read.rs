@@ -87,7 +87,7 @@ pub trait Source {
     fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, Self::Error>>;
 }
 
-/// As hyper reads it: over HTTP/2, or on the operator's side.
+/// As hyper reads it, on the operator's side.
 impl Source for Incoming {
     type Error = hyper::Error;
 

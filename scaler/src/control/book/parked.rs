@@ -1,11 +1,15 @@
 //! Those of the book that sleep, or are about to, or are being woken (C6). Like the rest of it, it calls nobody.
 
+use tidegate_scaler_core::reconcile::Falling;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::{Duration, Instant};
 
-use super::{Book, Stage};
+use super::{Book, Member, Stage};
+
+/// How long one that falls asleep is worth waiting for by who needs it: most engines take seconds, a start takes minutes.
+const SOON: Duration = Duration::from_secs(10);
 
 /// How a replica sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +21,12 @@ pub(in crate::control) enum Way {
 }
 
 impl Book {
-    /// Replica `id` is about to be put to sleep; the call that does it counts as running from here on. Tells whether that
+    /// Replica `id` is about to be put to sleep `now`; the call that does it counts as running from here on. Tells whether that
     /// may be.
-    pub(in crate::control) fn park(&mut self, id: ReplicaId) -> bool {
+    pub(in crate::control) fn park(&mut self, id: ReplicaId, now: Instant) -> bool {
         let member = self.members.get_mut(&id).filter(|member| !member.busy && member.end.is_none());
         let Some(member) = member.filter(|member| member.stage == Stage::Served) else { return false };
-        (member.stage, member.busy) = (Stage::Parked(Way::Engine), true);
+        (member.stage, member.busy, member.turned) = (Stage::Parked(Way::Engine), true, now);
         true
     }
 
@@ -42,6 +46,15 @@ impl Book {
             }
             Err(why) => self.give_up(id, format!("it could not be put to sleep: {why}")),
         }
+    }
+
+    /// Who is still falling asleep `now`, in order of id.
+    pub(in crate::control) fn falling(&self, now: Instant) -> Falling {
+        let falls = |member: &Member| matches!(member.stage, Stage::Parked(_)) && member.busy;
+        let falling = self.members.iter().filter(|(_, member)| falls(member) && member.end.is_none());
+        let (soon, late): (Vec<_>, Vec<_>) = falling.partition(|(_, member)| now.since(member.turned) < SOON);
+        let ids = |those: Vec<(&ReplicaId, &Member)>| those.into_iter().map(|(id, _)| *id).collect();
+        Falling { soon: ids(soon), late: ids(late) }
     }
 
     /// Replica `id` is about to be woken `now`, from how it sleeps; the call that does it counts as running from here on.

@@ -187,3 +187,31 @@ async fn c6_who_comes_while_it_falls_asleep_waits_for_that_and_nobody_is_started
     assert_eq!(world.log(), ["waking 1", "wake 1", "woken 1", "ready 1"]);
     drop(run);
 }
+
+#[tokio::test(start_paused = true)]
+async fn c6_who_sleeps_soundly_is_woken_while_another_falls_asleep_and_who_takes_long_is_replaced() {
+    let world = World::new();
+    world.script().sleep = Some(Duration::ZERO);
+    let run = Loop::start(&world, parking(0, 3, 3));
+    world.arrive(40);
+    world.reaches("ready 2").await;
+    world.finish(1);
+    world.arrive(1);
+    world.reaches("parked 2").await;
+    run.pass(5).await;
+    world.script().sleep = Some(Duration::from_secs(100));
+    world.finish(1);
+    world.reaches("sleep 1").await;
+    world.log();
+
+    let began = world.elapsed();
+    world.arrive(1);
+    world.reaches("ready 2").await;
+    assert_eq!(world.log(), ["waking 2", "wake 2", "woken 2", "ready 2"], "though 1 was parked last");
+    assert!((world.elapsed() - began).as_secs() < 2);
+    world.arrive(60);
+    world.reaches("ready 3").await;
+    assert_eq!(world.log(), ["ordered 3", "start 3", "up 3", "ready 3"], "nobody waits for 1 so long");
+    assert!((10..20).contains(&(world.elapsed() - began).as_secs()), "and not at once");
+    drop(run);
+}

@@ -62,11 +62,12 @@ impl Book {
     pub(in crate::control) fn wake(&mut self, id: ReplicaId, now: Instant) -> Option<Way> {
         let member = self.members.get_mut(&id).filter(|member| !member.busy && member.end.is_none())?;
         let Stage::Parked(way) = member.stage else { return None };
-        (member.stage, member.busy, member.since) = (Stage::Waking(way), true, now);
+        (member.stage, member.busy) = (Stage::Waking(way), true);
+        (member.since, member.turned) = (now, now);
         Some(way)
     }
 
-    /// That call has ended: it is awake and may be looked at, unless it has to go meanwhile; or it is not, and has to go.
+    /// That call has ended `now`: it is awake and may be looked at, unless it has to go meanwhile; or it is not, and has to go.
     ///
     /// # Errors
     /// Why it does not wake up, where it did not have to go anyway.
@@ -74,9 +75,10 @@ impl Book {
         &mut self,
         id: ReplicaId,
         result: Result<(), String>,
+        now: Instant,
     ) -> Result<bool, String> {
         let Some(member) = self.members.get_mut(&id) else { return Ok(false) };
-        member.busy = false;
+        (member.busy, member.turned) = (false, now);
         match result {
             Ok(()) => Ok(member.end.is_none()),
             Err(why) => match self.give_up(id, format!("it could not be woken: {why}")) {
@@ -86,7 +88,7 @@ impl Book {
         }
     }
 
-    /// Ends those that are not ready `limit` after they were to be woken; `explain` says more about each.
+    /// Ends those that are awake for `limit` and not ready; `explain` says more about each.
     pub(in crate::control) fn end_sleepers(
         &mut self,
         now: Instant,
@@ -94,10 +96,10 @@ impl Book {
         explain: impl Fn(ReplicaId) -> String,
     ) -> Vec<(ReplicaId, String)> {
         let late = self.members.iter().filter(|(_, member)| {
-            matches!(member.stage, Stage::Waking(_)) && !member.busy && now.since(member.since) >= limit
+            matches!(member.stage, Stage::Waking(_)) && !member.busy && now.since(member.turned) >= limit
         });
         let late: Vec<_> = late.map(|(id, _)| *id).collect();
-        let why = |id| format!("it was woken and is not ready within {limit:?}{}", explain(id));
+        let why = |id| format!("it is awake and not ready within {limit:?}{}", explain(id));
         late.into_iter().filter_map(|id| Some((id, self.give_up(id, why(id))?))).collect()
     }
 

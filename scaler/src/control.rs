@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_scaler_core::budget::Moment;
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::{ScaleDecision, ScaleReason};
@@ -216,7 +217,7 @@ impl Control {
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
         let falling = self.book.falling(now);
         let (spending, plan, actions) = self.house.with_budget(now, |budget, paid| {
-            let grant = budget.see(&self.name, &seen.replicas, wants, paid);
+            let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
             let spending = Spending::of(budget, &self.name, paid);
             let supply = Supply { offers: offers.clone(), grant, waiting, falling };
             let plan = planner.tick(&seen, &supply);

@@ -17,6 +17,15 @@ use ledger::{Ledger, Spent};
 /// shorter, and two users who take turns would move models all day.
 pub const RESIDENCE: Duration = Duration::from_secs(60);
 
+/// One moment by the two clocks that a budget goes by, which differ once the machine was suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// By the clock of replicas, which stands still meanwhile as they do.
+    pub now: Instant,
+    /// By the clock of money, which goes on.
+    pub paid: Instant,
+}
+
 /// What the gateway may have, over all deployments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
@@ -88,13 +97,13 @@ impl Budget {
         self.bounds
     }
 
-    /// Opens the account of a deployment, which goes on from `spent` (see [`Ledger::restore`]). Its `floor` is never
-    /// taken to make room for others.
+    /// Opens the account of a deployment, which goes on from `spent` (see [`Ledger::restore`]), by the clock of money. Its
+    /// `floor` is never taken to make room for others.
     pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
         let ledger = Ledger::restore(spent, base_fee, now);
         let (existing, serving, leaving, parked) = (0, 0, 0, 0);
         let (capped, starved, most) = (false, None, None);
-        let newest = now;
+        let newest = Instant::ZERO;
         let account =
             Account { ledger, existing, serving, leaving, parked, capped, floor, newest, starved, most };
         self.accounts.insert(name, account);
@@ -107,7 +116,7 @@ impl Budget {
         }
     }
 
-    /// `name` has another floor and another fee from `now` on.
+    /// `name` has another floor and another fee from `now` on, by the clock of money.
     pub fn change(&mut self, name: &DeploymentName, base_fee: Price, floor: u32, now: Instant) {
         if let Some(account) = self.accounts.get_mut(name) {
             account.floor = floor;
@@ -122,20 +131,20 @@ impl Budget {
         }
     }
 
-    /// The fleet of `name` as of `now`, and what it may do. `wants`: requests wait there and nothing is ready.
+    /// The fleet of `name` as of a moment, and what it may do. `wants`: requests wait there and nothing is ready.
     pub fn see(
         &mut self,
         name: &DeploymentName,
         replicas: &[ReplicaFacts],
         wants: bool,
-        now: Instant,
+        at: Moment,
     ) -> Grant {
         if let Some(account) = self.accounts.get_mut(name) {
-            account.see(replicas, wants, now);
+            account.see(replicas, wants, at);
         }
-        let most = self.most(name, now);
+        let most = self.most(name, at.now);
         Grant {
-            credit: self.credit(now),
+            credit: self.credit(at.paid),
             room: self.bounds.replicas.map(|cap| self.room(name, cap)),
             most,
             parked: if most.is_some() { Some(0) } else { self.parked(name) },
@@ -156,7 +165,7 @@ impl Budget {
         }
     }
 
-    /// Credit that is left, below zero once what runs has outrun it; `None` where it is not counted.
+    /// Credit that is left `now` by the clock of money, below zero once what runs has outrun it; `None` where it is not counted.
     pub fn credit(&self, now: Instant) -> Option<Money> {
         let spent = self.accounts.values().map(|account| account.ledger.total(now).0);
         let spent = spent.fold(0i128, i128::saturating_add);
@@ -233,8 +242,8 @@ impl Budget {
 }
 
 impl Account {
-    fn see(&mut self, replicas: &[ReplicaFacts], wants: bool, now: Instant) {
-        self.ledger.see(replicas, now);
+    fn see(&mut self, replicas: &[ReplicaFacts], wants: bool, at: Moment) {
+        self.ledger.see(replicas, at.paid);
         let count = |phases: &[Phase]| {
             let those = replicas.iter().filter(|replica| phases.contains(&replica.phase));
             u32::try_from(those.count()).unwrap_or(u32::MAX)
@@ -245,7 +254,7 @@ impl Account {
         self.parked = count(&[Phase::Parked]);
         let ready = replicas.iter().filter(|replica| replica.is_ready());
         self.newest = ready.map(|replica| replica.since).max().unwrap_or(self.newest);
-        self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(now));
+        self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(at.now));
     }
 }
 

@@ -163,3 +163,20 @@ fn c6_c_108_what_is_parked_makes_room_for_what_is_needed_elsewhere_one_at_a_time
         "kept for c"
     );
 }
+
+#[test]
+fn c2_c6_c_108_one_whose_provider_is_silent_keeps_nobody_from_being_asked() {
+    for phase in [Phase::Parked, Phase::Draining, Phase::Ready] {
+        let mut budget = budget(Some(2), None);
+        budget.see(&name("a"), &[replica(1, phase, at(0))], false, moment(60));
+        budget.capped(&name("a"), true);
+        let serving = [replica(1, Phase::Ready, at(5))];
+        budget.see(&name("c"), &[], true, moment(65));
+        let most = |budget: &mut Budget, second| budget.see(&name("b"), &serving, false, moment(second)).most;
+        assert_eq!(most(&mut budget, 74), None, "a makes room first: {phase:?}");
+        assert_eq!(most(&mut budget, 75), Some(0), "nobody knows how a is: {phase:?}");
+        budget.see(&name("c"), &[], false, moment(76));
+        let grant = budget.see(&name("b"), &serving, false, moment(76));
+        assert_eq!((grant.most, grant.parked), (None, None), "and what it needed is of the past");
+    }
+}

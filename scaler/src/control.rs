@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_scaler_core::budget::Moment;
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_scaler_core::reconcile::{Action, reconcile};
 use tidegate_shared::decision::{ScaleDecision, ScaleReason};
@@ -214,10 +215,12 @@ impl Control {
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
+        let falling = self.book.falling(now);
         let (spending, plan, actions) = self.house.with_budget(now, |budget, paid| {
-            let grant = budget.see(&self.name, &seen.replicas, wants, paid);
+            let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
             let spending = Spending::of(budget, &self.name, paid);
-            let plan = planner.tick(&seen, &Supply { offers: offers.clone(), grant, waiting });
+            let supply = Supply { offers: offers.clone(), grant, waiting, falling };
+            let plan = planner.tick(&seen, &supply);
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
@@ -273,7 +276,7 @@ impl Control {
             Action::Start(offer) => self.order(offer, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
             Action::Undrain(id) => self.tell(id, Change::Undrain),
-            Action::Park(id) if self.book.park(id) => {
+            Action::Park(id) if self.book.park(id, seen.at) => {
                 self.tell(id, Change::Parked);
                 self.call(id, CallKind::Park);
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tidegate_scaler_core::budget::ledger::Spent;
-use tidegate_scaler_core::budget::{Bounds, Budget};
+use tidegate_scaler_core::budget::{Bounds, Budget, Moment};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Price};
@@ -162,7 +162,7 @@ impl House {
         self.lock().budget.catch_up(name, records.epoch.since(at, now), still, now);
     }
 
-    /// Lets `work` look at the budget and change it; it is given `now` as the budget counts it.
+    /// Lets `work` look at the budget and change it; it is given `now` by the clock of money.
     pub(crate) fn with_budget<R>(&self, now: Instant, work: impl FnOnce(&mut Budget, Instant) -> R) -> R {
         let now = self.paid(now);
         work(&mut self.lock().budget, now)
@@ -177,7 +177,9 @@ impl House {
     pub(crate) fn close(&self, name: &DeploymentName, replicas: &[ReplicaFacts], now: Instant) {
         // One that still stands as an earlier run left it is for the next run to catch up with.
         let awake = |budget: &Budget| budget.ledger(name).is_some_and(|ledger| ledger.state().is_some());
-        self.with_budget(now, |budget, now| awake(budget).then(|| budget.see(name, replicas, false, now)));
+        self.with_budget(now, |budget, paid| {
+            awake(budget).then(|| budget.see(name, replicas, false, Moment { now, paid }))
+        });
         self.note(name, now, true);
     }
 

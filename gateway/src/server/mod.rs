@@ -310,7 +310,8 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
         Err(_) if agreed.is_none() => return Opening::Slow(Link::new(stream, ahead)),
         Err(_) => meter::gave_up(GaveUp::Head),
     }
-    stream.goodbye();
+    // Rare, and with a limit of its own.
+    Box::pin(stream.goodbye()).await;
     Opening::Silent
 }
 

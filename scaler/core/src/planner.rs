@@ -17,7 +17,7 @@ use crate::config::{RuleChoice, Sizing};
 use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
 use crate::offer::choose;
-use crate::reconcile::{Goal, Leaving};
+use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::{Need, concurrency};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
@@ -38,6 +38,8 @@ pub struct Supply {
     pub grant: Grant,
     /// Replicas on their way that the provider has taken and has no room for yet.
     pub waiting: u32,
+    /// Parked replicas that are still falling asleep.
+    pub falling: Falling,
 }
 
 /// What one evaluation came to.
@@ -49,6 +51,8 @@ pub struct Plan {
     pub orders: Vec<Offer>,
     /// Replicas that may be parked (C6).
     pub parked: u32,
+    /// Those of the parked ones that cannot be woken yet.
+    pub falling: Falling,
     /// Who leaves first.
     pub leaving: Leaving,
     /// When to evaluate again at the latest, at most [`TICK`] away.
@@ -62,7 +66,8 @@ impl Plan {
     pub fn goal(&self) -> Goal {
         let keep_last = self.why.demand > 0 && self.why.reason != ScaleReason::MadeRoom;
         let Self { target, parked, leaving, .. } = *self;
-        Goal { target, keep_last, orders: self.orders.clone(), parked, leaving }
+        let (orders, falling) = (self.orders.clone(), self.falling.clone());
+        Goal { target, keep_last, orders, parked, falling, leaving }
     }
 }
 
@@ -151,7 +156,8 @@ impl Planner {
         };
         let Verdict { needed, load, target, reason } = self.made_room(verdict, &supply.grant);
         let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
-        let woken = missing.min(fleet.parked);
+        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
+        let woken = missing.min(fleet.parked.saturating_sub(late));
         let (orders, blocked) = self.orders(missing - woken, supply, now);
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
@@ -164,6 +170,7 @@ impl Planner {
             target,
             orders,
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
+            falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             why: decision(seen, rule, counted, reason),

@@ -30,8 +30,19 @@ pub struct Goal {
     pub orders: Vec<Offer>,
     /// Replicas that may be parked (C6).
     pub parked: u32,
+    /// Those of the parked ones that cannot be woken yet.
+    pub falling: Falling,
     /// Who leaves first.
     pub leaving: Leaving,
+}
+
+/// Parked replicas that are still falling asleep: none of them can be woken before it sleeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Falling {
+    /// Those that are worth waiting for: they should sleep in a moment.
+    pub soon: Vec<ReplicaId>,
+    /// Those that take long: for growth they are not there.
+    pub late: Vec<ReplicaId>,
 }
 
 /// One step towards the goal.
@@ -59,7 +70,8 @@ pub enum Action {
 /// - A failed replica is stopped. So is a draining one that is idle and may not be parked, or that has drained for longer
 ///   than the limit.
 /// - To grow, what is soonest ready comes first: draining replicas are taken back, those with the most conversations before
-///   the others; then parked ones are woken, those parked last first; then new ones are started.
+///   the others; then parked ones are woken, those that sleep soundly before those that soon will, and those parked last
+///   first; then new ones are started, also in the place of those that take long to fall asleep.
 /// - To shrink, those on their way go first, then ready ones in the order of [`Leaving`]; never the last ready one where
 ///   it has to be kept. One that is being woken is let come: it is ready soon, and can then be parked again.
 /// - Parked ones that are too many are stopped, those parked first before the others.
@@ -81,9 +93,10 @@ pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &
         let back: Vec<_> = draining.drain(..draining.len().min(missing)).collect();
         actions.extend(back.iter().map(|replica| Action::Undrain(replica.id)));
         let missing = missing - back.len();
-        let woken: Vec<_> = parked.drain(..parked.len().min(missing)).collect();
-        actions.extend(woken.iter().map(|replica| Action::Wake(replica.id)));
+        let woken: Vec<_> = sleepers(&goal.falling, &parked).into_iter().take(missing).collect();
+        parked.retain(|replica| !woken.contains(&replica.id));
         let count = (missing - woken.len()).min(ceiling.saturating_sub(existing));
+        actions.extend(woken.into_iter().map(Action::Wake));
         actions.extend(goal.orders.iter().take(count).cloned().map(Action::Start));
     } else {
         let spare = ready.saturating_sub(usize::from(goal.keep_last));
@@ -120,6 +133,14 @@ fn rest(
         }
     }
     actions
+}
+
+/// Who of the `parked` may be woken, in order of parking, the last first; those who do not sleep soundly come last.
+fn sleepers(falling: &Falling, parked: &[&ReplicaFacts]) -> Vec<ReplicaId> {
+    let ids = parked.iter().map(|replica| replica.id).filter(|id| !falling.late.contains(id));
+    let (soon, mut sound): (Vec<_>, Vec<_>) = ids.partition(|id| falling.soon.contains(id));
+    sound.extend(soon);
+    sound
 }
 
 fn of<'a>(replicas: &'a [ReplicaFacts], phases: &[Phase]) -> Vec<&'a ReplicaFacts> {

@@ -54,6 +54,8 @@ struct Member {
     price: Price,
     /// When it entered the book, or was last to be woken.
     since: Instant,
+    /// When the last step of its sleep began: to fall asleep, to wake up, or to become ready.
+    turned: Instant,
     /// From when on its start counts: not before its provider has room for it.
     began: Instant,
     stage: Stage,
@@ -100,8 +102,21 @@ impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, busy, let_go) = (false, false, false, false);
         let (end, not_before) = (None, Instant::ZERO);
-        let began = since;
-        Self { capacity, price, since, began, stage, ordered_here, queued, busy, let_go, end, not_before }
+        let (turned, began) = (since, since);
+        Self {
+            capacity,
+            price,
+            since,
+            turned,
+            began,
+            stage,
+            ordered_here,
+            queued,
+            busy,
+            let_go,
+            end,
+            not_before,
+        }
     }
 
     /// The announcement of an end that it brought about itself.

@@ -18,10 +18,11 @@ use super::{Control, STOP_RETRY};
 use crate::fleet::{Change, Fleet, NoSleep};
 use crate::provider::{Provider, ProviderError};
 
-/// How long an engine may take to fall asleep: it may have to move all its weights to the machine's memory.
+/// How long an engine may take to fall asleep: it may have to move all its weights to the machine's memory. So long may its
+/// provider take then, where the engine knows no sleep.
 const SLEEP_LIMIT: Duration = Duration::from_secs(120);
-/// How long an engine may take to wake up, and how long it may take until it is ready then. A start takes its place: what
-/// wakes no sooner is not worth waiting for.
+/// How long a replica may take to wake up, and again how long it may take from there until it is ready. A start takes its
+/// place: what wakes no sooner is not worth waiting for.
 pub(super) const WAKE_LIMIT: Duration = Duration::from_secs(60);
 
 /// A provider call that has ended.
@@ -51,7 +52,8 @@ impl Control {
         }
     }
 
-    /// Calls the provider in a task of its own: a slow stop holds up nobody, and a call is never cut off.
+    /// Calls the provider in a task of its own: a slow stop holds up nobody. A start or a stop is never cut off;
+    /// a sleep or a wake is, at its limit, and the replica is stopped then.
     pub(super) fn call(&mut self, id: ReplicaId, kind: CallKind) {
         let (fleet, provider) = (Arc::clone(&self.fleet), Arc::clone(&self.provider));
         let (wait, given_up) = oneshot::channel();
@@ -70,7 +72,8 @@ impl Control {
                     patiently(fleet.wake(id), WAKE_LIMIT, given_up).await.and_then(|woken| woken).map(done)
                 }
                 CallKind::Wake(Way::Provider) => {
-                    provider.unpark(id).await.map(done).map_err(ProviderError::reason)
+                    let unparked = within(provider.unpark(id), WAKE_LIMIT).await?;
+                    unparked.map(done).map_err(ProviderError::reason)
                 }
                 CallKind::Stop => provider.stop(id).await.map(done).map_err(ProviderError::reason),
             }
@@ -99,7 +102,7 @@ impl Control {
             }
             CallKind::Wake(_) => {
                 self.waits.remove(&id);
-                match self.book.wake_ended(id, result.map(drop)) {
+                match self.book.wake_ended(id, result.map(drop), self.now()) {
                     Ok(true) => Some((id, Change::Woken)),
                     Ok(false) => None,
                     Err(why) => {
@@ -137,7 +140,7 @@ async fn park(
     match patiently(fleet.sleep(id), SLEEP_LIMIT, given_up).await? {
         Ok(()) => Ok(Way::Engine),
         Err(NoSleep::Failed(why)) => Err(why),
-        Err(NoSleep::Unknown) => match provider.park(id).await {
+        Err(NoSleep::Unknown) => match within(provider.park(id), SLEEP_LIMIT).await? {
             Ok(()) => Ok(Way::Provider),
             Err(ProviderError::NoParking { kind, .. }) => {
                 Err(format!("its engine knows no sleep, and provider {kind} none either"))
@@ -145,6 +148,11 @@ async fn park(
             Err(error) => Err(error.reason()),
         },
     }
+}
+
+/// Waits for a provider until `limit`.
+async fn within<T>(asked: impl Future<Output = T>, limit: Duration) -> Result<T, String> {
+    timeout(limit, asked).await.map_err(|_| format!("its provider does not answer within {limit:?}"))
 }
 
 /// Waits for an engine until `limit`, or until that is given up.

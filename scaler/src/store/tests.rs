@@ -11,7 +11,7 @@ use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 
 use super::*;
 use crate::house::{Asleep, Credit, House};
-use tidegate_scaler_core::budget::Bounds;
+use tidegate_scaler_core::budget::{Bounds, Moment};
 
 mod lost;
 mod unreadable;
@@ -99,7 +99,9 @@ async fn m2_a_restart_pays_for_the_time_between_once() {
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[chat()]);
     house.open(&chat(), Price::FREE, 0, at(0));
     let see = |house: &House, second, fleet: &[ReplicaFacts]| {
-        house.with_budget(at(second), |budget, now| budget.see(&chat(), fleet, false, now));
+        house.with_budget(at(second), |budget, paid| {
+            budget.see(&chat(), fleet, false, Moment { now: at(second), paid })
+        });
         house.keep(&chat(), at(second));
     };
     see(&house, 0, &[replica(1), replica(2)]);
@@ -149,7 +151,9 @@ async fn m2_what_runs_is_paid_for_while_the_machine_sleeps() {
     let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]).that_sleeps(asleep);
     house.open(&chat(), Price::FREE, 0, at(0));
     let see = |second| {
-        house.with_budget(at(second), |budget, now| budget.see(&chat(), &[replica(1)], false, now));
+        house.with_budget(at(second), |budget, paid| {
+            budget.see(&chat(), &[replica(1)], false, Moment { now: at(second), paid })
+        });
         house.keep(&chat(), at(second));
         house.credit(at(second)).unwrap().left
     };

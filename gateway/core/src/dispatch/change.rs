@@ -73,6 +73,7 @@ impl Dispatcher {
     fn undrain(&mut self, now: Instant, id: ReplicaId) {
         let turn = self.turn;
         self.replicas.update(now, id, |replica| {
+            replica.out = false;
             if std::mem::take(&mut replica.own_only) {
                 replica.turn = replica.turn.max(turn);
             }
@@ -95,9 +96,18 @@ impl Dispatcher {
     fn rest(&mut self, now: Instant, id: ReplicaId, change: Change) {
         let phase = self.replicas.get(id).map(|known| known.phase);
         match (change, phase) {
-            (Change::Draining, Some(Phase::Parked)) => {}
-            (Change::Draining, _) => self.enter(now, id, Phase::Draining),
-            (Change::Parked, _) | (Change::Asleep, Some(Phase::Starting)) => self.park(now, id),
+            (Change::Draining, _) => {
+                self.replicas.update(now, id, |replica| replica.out = true);
+                // Nothing runs where somebody sleeps, and it stays known as a sleeper until it is awake.
+                if phase != Some(Phase::Parked) {
+                    self.enter(now, id, Phase::Draining);
+                }
+            }
+            (Change::Parked, _) => {
+                self.replicas.update(now, id, |replica| replica.out = false);
+                self.park(now, id);
+            }
+            (Change::Asleep, Some(Phase::Starting)) => self.park(now, id),
             (Change::Waking, _) => {
                 self.replicas.update(now, id, |replica| replica.ordered = now);
                 self.enter(now, id, Phase::Waking);
@@ -115,6 +125,7 @@ impl Dispatcher {
             _ => {}
         }
         self.start_failures = 0;
+        let next = if replica.out { Phase::Draining } else { Phase::Ready };
         // Who was not there joins the others, and is trusted like them.
         let joins = replica.phase != Phase::Ready && replica.phase != Phase::Draining;
         let (turn, slow_start) = (self.turn, self.slow_start(now, id));
@@ -126,7 +137,7 @@ impl Dispatcher {
             replica.turn = replica.turn.max(turn);
             (replica.suspect, replica.refused, replica.unfit) = (false, false, None);
         });
-        self.enter(now, id, Phase::Ready);
+        self.enter(now, id, next);
     }
 
     /// It begins anew when it is woken: what its engine said counts no more, and neither does what its probe saw.

@@ -41,6 +41,8 @@ pub(super) struct Replica {
     pub(super) slow: bool,
     /// Whether an operator holds it (A1).
     pub(super) hold: Option<Hold>,
+    /// Somebody takes it out: it drains as soon as it could serve, however it came to that (C5).
+    pub(super) out: bool,
     /// It takes the requests of conversations that are at home there, and no others (C-129).
     pub(super) own_only: bool,
     /// How its exchanges went.
@@ -76,6 +78,7 @@ impl Replica {
             unfit: None,
             slow: false,
             hold: None,
+            out: false,
             own_only: false,
             health: Health::default(),
             slow_start: None,

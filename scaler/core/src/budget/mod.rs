@@ -17,6 +17,19 @@ use ledger::{Ledger, Spent};
 /// shorter, and two users who take turns would move models all day.
 pub const RESIDENCE: Duration = Duration::from_secs(60);
 
+/// For how long what was seen of a deployment counts when others are asked for room: longer, and one whose provider does
+/// not answer would keep all others from being asked. More than a slow provider takes to list its replicas.
+const LATELY: Duration = Duration::from_secs(15);
+
+/// One moment by the two clocks that a budget goes by, which differ once the machine was suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// By the clock of replicas, which stands still meanwhile as they do.
+    pub now: Instant,
+    /// By the clock of money, which goes on.
+    pub paid: Instant,
+}
+
 /// What the gateway may have, over all deployments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
@@ -62,6 +75,8 @@ struct Account {
     /// It needs more than the cap has room for.
     capped: bool,
     floor: u32,
+    /// When its fleet was last seen.
+    seen: Instant,
     /// When the last of its replicas became ready.
     newest: Instant,
     /// Since when it has none and wants one.
@@ -88,15 +103,26 @@ impl Budget {
         self.bounds
     }
 
-    /// Opens the account of a deployment, which goes on from `spent` (see [`Ledger::restore`]). Its `floor` is never
-    /// taken to make room for others.
+    /// Opens the account of a deployment, which goes on from `spent` (see [`Ledger::restore`]), by the clock of money. Its
+    /// `floor` is never taken to make room for others.
     pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
         let ledger = Ledger::restore(spent, base_fee, now);
         let (existing, serving, leaving, parked) = (0, 0, 0, 0);
         let (capped, starved, most) = (false, None, None);
-        let newest = now;
-        let account =
-            Account { ledger, existing, serving, leaving, parked, capped, floor, newest, starved, most };
+        let (seen, newest) = (Instant::ZERO, Instant::ZERO);
+        let account = Account {
+            ledger,
+            existing,
+            serving,
+            leaving,
+            parked,
+            capped,
+            floor,
+            seen,
+            newest,
+            starved,
+            most,
+        };
         self.accounts.insert(name, account);
     }
 
@@ -107,7 +133,7 @@ impl Budget {
         }
     }
 
-    /// `name` has another floor and another fee from `now` on.
+    /// `name` has another floor and another fee from `now` on, by the clock of money.
     pub fn change(&mut self, name: &DeploymentName, base_fee: Price, floor: u32, now: Instant) {
         if let Some(account) = self.accounts.get_mut(name) {
             account.floor = floor;
@@ -122,23 +148,23 @@ impl Budget {
         }
     }
 
-    /// The fleet of `name` as of `now`, and what it may do. `wants`: requests wait there and nothing is ready.
+    /// The fleet of `name` as of a moment, and what it may do. `wants`: requests wait there and nothing is ready.
     pub fn see(
         &mut self,
         name: &DeploymentName,
         replicas: &[ReplicaFacts],
         wants: bool,
-        now: Instant,
+        at: Moment,
     ) -> Grant {
         if let Some(account) = self.accounts.get_mut(name) {
-            account.see(replicas, wants, now);
+            account.see(replicas, wants, at);
         }
-        let most = self.most(name, now);
+        let most = self.most(name, at.now);
         Grant {
-            credit: self.credit(now),
+            credit: self.credit(at.paid),
             room: self.bounds.replicas.map(|cap| self.room(name, cap)),
             most,
-            parked: if most.is_some() { Some(0) } else { self.parked(name) },
+            parked: if most.is_some() { Some(0) } else { self.parked(name, at.now) },
         }
     }
 
@@ -156,7 +182,7 @@ impl Budget {
         }
     }
 
-    /// Credit that is left, below zero once what runs has outrun it; `None` where it is not counted.
+    /// Credit that is left `now` by the clock of money, below zero once what runs has outrun it; `None` where it is not counted.
     pub fn credit(&self, now: Instant) -> Option<Money> {
         let spent = self.accounts.values().map(|account| account.ledger.total(now).0);
         let spent = spent.fold(0i128, i128::saturating_add);
@@ -198,14 +224,15 @@ impl Budget {
 
     /// The most that `name` may keep parked, where another one needs the room: none more than now, and one fewer where it
     /// is the first by name of those that have any. What serves nobody makes room before what serves.
-    fn parked(&self, name: &DeploymentName) -> Option<u32> {
-        let needs = |account: &Account| account.starved.is_some() || account.capped;
+    fn parked(&self, name: &DeploymentName, now: Instant) -> Option<u32> {
+        let needs =
+            |account: &Account| account.starved.is_some() || (account.capped && account.is_current(now));
         let needed = self.accounts.iter().any(|(other, account)| other != name && needs(account));
         if !needed || !self.is_full() {
             return None;
         }
-        let mut givers = self.accounts.iter().filter(|(_, account)| account.parked > 0);
-        let gives = givers.next().is_some_and(|(first, _)| first == name) && !self.anybody_leaves();
+        let mut givers = self.current(now).filter(|(_, account)| account.parked > 0);
+        let gives = givers.next().is_some_and(|(first, _)| first == name) && !self.anybody_leaves(now);
         let own = self.accounts.get(name).map_or(0, |account| account.parked);
         Some(own.saturating_sub(u32::from(gives)))
     }
@@ -214,27 +241,37 @@ impl Budget {
         self.bounds.replicas.is_some_and(|cap| self.existing() >= cap)
     }
 
-    fn anybody_leaves(&self) -> bool {
-        self.accounts.values().any(|account| account.leaving > 0)
+    /// Those of which it is known how they are.
+    fn current(&self, now: Instant) -> impl Iterator<Item = (&DeploymentName, &Account)> {
+        self.accounts.iter().filter(move |(_, account)| account.is_current(now))
     }
 
-    /// Whether `name` is the next to give: there is no room, nobody is leaving already or has one parked, and of those who may give one it has kept its own the
-    /// longest.
+    fn anybody_leaves(&self, now: Instant) -> bool {
+        self.current(now).any(|(_, account)| account.leaving > 0)
+    }
+
+    /// Whether `name` is the next to give: there is no room, nobody is leaving already or has one parked, and of those who
+    /// may give one it has kept its own the longest. Who was not seen lately can give nothing.
     fn is_asked(&self, name: &DeploymentName, now: Instant) -> bool {
-        let parked = self.accounts.values().any(|account| account.parked > 0);
-        if !self.is_full() || self.anybody_leaves() || parked {
+        let parked = self.current(now).any(|(_, account)| account.parked > 0);
+        if !self.is_full() || self.anybody_leaves(now) || parked {
             return false;
         }
         let gives =
             |account: &Account| account.serving > account.floor && now.since(account.newest) >= RESIDENCE;
-        let givers = self.accounts.iter().filter(|(_, account)| gives(account));
+        let givers = self.current(now).filter(|(_, account)| gives(account));
         givers.min_by_key(|(giver, account)| (account.newest, *giver)).is_some_and(|(giver, _)| giver == name)
     }
 }
 
 impl Account {
-    fn see(&mut self, replicas: &[ReplicaFacts], wants: bool, now: Instant) {
-        self.ledger.see(replicas, now);
+    fn is_current(&self, now: Instant) -> bool {
+        now.since(self.seen) < LATELY
+    }
+
+    fn see(&mut self, replicas: &[ReplicaFacts], wants: bool, at: Moment) {
+        self.seen = at.now;
+        self.ledger.see(replicas, at.paid);
         let count = |phases: &[Phase]| {
             let those = replicas.iter().filter(|replica| phases.contains(&replica.phase));
             u32::try_from(those.count()).unwrap_or(u32::MAX)
@@ -245,7 +282,7 @@ impl Account {
         self.parked = count(&[Phase::Parked]);
         let ready = replicas.iter().filter(|replica| replica.is_ready());
         self.newest = ready.map(|replica| replica.since).max().unwrap_or(self.newest);
-        self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(now));
+        self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(at.now));
     }
 }
 

@@ -10,6 +10,10 @@ fn at(second: u32) -> Instant {
     Instant::ZERO + SECOND * second
 }
 
+fn moment(second: u32) -> Moment {
+    Moment { now: at(second), paid: at(second) }
+}
+
 fn name(name: &str) -> DeploymentName {
     DeploymentName::new(name)
 }
@@ -30,13 +34,13 @@ fn budget(replicas: Option<u32>, credit: Option<i128>) -> Budget {
 #[test]
 fn m3_the_credit_draws_down_over_all_deployments_and_a_top_up_counts_at_once() {
     let mut budget = budget(None, Some(25_000));
-    budget.see(&name("a"), &[replica(1, Phase::Ready, at(0))], false, at(0));
-    budget.see(&name("b"), &[replica(1, Phase::Ready, at(0))], false, at(0));
+    budget.see(&name("a"), &[replica(1, Phase::Ready, at(0))], false, moment(0));
+    budget.see(&name("b"), &[replica(1, Phase::Ready, at(0))], false, moment(0));
     assert_eq!(budget.credit(at(10)), Some(Money(5_000)));
-    let grant = budget.see(&name("c"), &[], true, at(15));
+    let grant = budget.see(&name("c"), &[], true, moment(15));
     assert_eq!(grant.credit, Some(Money(-5_000)), "what runs is kept, and goes on costing");
     budget.top_up(Money(10_000));
-    assert_eq!(budget.see(&name("c"), &[], true, at(15)).credit, Some(Money(5_000)));
+    assert_eq!(budget.see(&name("c"), &[], true, moment(15)).credit, Some(Money(5_000)));
     let spent = |deployment| budget.ledger(&name(deployment)).unwrap().total(at(15));
     assert_eq!((spent("a"), spent("c")), (Money(15_000), Money(0)));
 }
@@ -45,36 +49,48 @@ fn m3_the_credit_draws_down_over_all_deployments_and_a_top_up_counts_at_once() {
 fn a6_the_gateways_cap_counts_everything_that_exists_and_what_was_just_ordered() {
     let mut budget = budget(Some(3), None);
     let fleet = [replica(1, Phase::Draining, at(0)), replica(2, Phase::Gone, at(0))];
-    assert_eq!(budget.see(&name("a"), &fleet, false, at(1)).room, Some(Room { cap: 3, left: 1 }));
+    assert_eq!(budget.see(&name("a"), &fleet, false, moment(1)).room, Some(Room { cap: 3, left: 1 }));
     budget.ordered(&name("a"), 1);
-    assert_eq!(budget.see(&name("b"), &[], false, at(1)).room, Some(Room { cap: 3, left: 0 }));
+    assert_eq!(budget.see(&name("b"), &[], false, moment(1)).room, Some(Room { cap: 3, left: 0 }));
 }
 
 #[test]
 fn c_108_room_is_given_after_the_residence_and_once_only() {
     let mut budget = budget(Some(1), None);
     let a = [replica(1, Phase::Ready, at(10))];
-    budget.see(&name("b"), &[], true, at(11));
-    assert_eq!(budget.see(&name("a"), &a, true, at(69)).most, None, "it has not been there for 60 s");
-    assert_eq!(budget.see(&name("a"), &a, true, at(70)).most, Some(0));
+    budget.see(&name("b"), &[], true, moment(11));
+    assert_eq!(budget.see(&name("a"), &a, true, moment(69)).most, None, "it has not been there for 60 s");
+    assert_eq!(budget.see(&name("a"), &a, true, moment(70)).most, Some(0));
     let leaving = [replica(1, Phase::Draining, at(70))];
     assert_eq!(
-        budget.see(&name("a"), &leaving, true, at(80)).most,
+        budget.see(&name("a"), &leaving, true, moment(80)).most,
         Some(0),
         "it stays asked while it drains"
     );
-    assert_eq!(budget.see(&name("a"), &[], true, at(90)).most, None, "it is gone");
+    assert_eq!(budget.see(&name("a"), &[], true, moment(90)).most, None, "it is gone");
+}
+
+#[test]
+fn c_108_a_suspend_of_the_machine_is_no_residence_and_is_paid_for() {
+    let mut budget = budget(Some(1), Some(200_000));
+    let a = [replica(1, Phase::Ready, at(10))];
+    budget.see(&name("a"), &a, false, moment(10));
+    let slept = |second| Moment { now: at(second), paid: at(second + 100) };
+    budget.see(&name("b"), &[], true, slept(11));
+    let grant = budget.see(&name("a"), &a, true, slept(69));
+    assert_eq!((grant.most, grant.credit), (None, Some(Money(200_000 - 159_000))), "59 s, and 159 s paid");
+    assert_eq!(budget.see(&name("a"), &a, true, slept(70)).most, Some(0));
 }
 
 #[test]
 fn c_108_what_was_freed_is_for_who_waited_first() {
     let mut budget = budget(Some(1), None);
-    budget.see(&name("b"), &[], true, at(11));
-    budget.see(&name("c"), &[], true, at(12));
+    budget.see(&name("b"), &[], true, moment(11));
+    budget.see(&name("c"), &[], true, moment(12));
     let left = |grant: Grant| grant.room.unwrap().left;
-    assert_eq!(left(budget.see(&name("a"), &[], true, at(90))), 0, "b and c were there before");
-    assert_eq!(left(budget.see(&name("c"), &[], true, at(90))), 0);
-    assert_eq!(left(budget.see(&name("b"), &[], true, at(90))), 1);
+    assert_eq!(left(budget.see(&name("a"), &[], true, moment(90))), 0, "b and c were there before");
+    assert_eq!(left(budget.see(&name("c"), &[], true, moment(90))), 0);
+    assert_eq!(left(budget.see(&name("b"), &[], true, moment(90))), 1);
 }
 
 #[test]
@@ -82,13 +98,13 @@ fn c_108_nobody_gives_for_a_client_that_left_nor_below_its_floor() {
     let mut budget = budget(Some(1), None);
     budget.open(name("a"), Spent::default(), Price::FREE, 1, at(0));
     let a = [replica(1, Phase::Ready, at(0))];
-    budget.see(&name("b"), &[], true, at(100));
-    assert_eq!(budget.see(&name("a"), &a, false, at(100)).most, None, "its floor is 1");
+    budget.see(&name("b"), &[], true, moment(100));
+    assert_eq!(budget.see(&name("a"), &a, false, moment(100)).most, None, "its floor is 1");
 
     budget.open(name("a"), Spent::default(), Price::FREE, 0, at(0));
-    assert_eq!(budget.see(&name("a"), &a, false, at(100)).most, Some(0));
-    budget.see(&name("b"), &[], false, at(101));
-    assert_eq!(budget.see(&name("a"), &a, false, at(101)).most, None);
+    assert_eq!(budget.see(&name("a"), &a, false, moment(100)).most, Some(0));
+    budget.see(&name("b"), &[], false, moment(101));
+    assert_eq!(budget.see(&name("a"), &a, false, moment(101)).most, None);
 }
 
 /// Two deployments, one GPU, streams of 20 s on both all the time: no more swaps than residences fit in, none cuts a
@@ -106,7 +122,7 @@ fn c_108_two_that_share_one_gpu_take_turns_no_faster_than_the_residence() {
                 fleets[own].iter().map(|(phase, since)| replica(1, *phase, at(*since))).collect();
             let ready = matches!(fleets[own], Some((Phase::Ready, _)));
             served[own] += u32::from(ready);
-            let grant = budget.see(&names[own], &facts, !ready, at(second));
+            let grant = budget.see(&names[own], &facts, !ready, moment(second));
             fleets[own] = match fleets[own] {
                 Some((Phase::Ready, _)) if grant.most == Some(0) => Some((Phase::Draining, second)),
                 Some((Phase::Draining, since)) if second - since >= 20 => None,
@@ -130,20 +146,37 @@ fn c6_c_108_what_is_parked_makes_room_for_what_is_needed_elsewhere_one_at_a_time
     let mut budget = budget(Some(3), None);
     let asleep = [replica(1, Phase::Parked, at(0)), replica(2, Phase::Parked, at(0))];
     let serving = [replica(1, Phase::Ready, at(0))];
-    assert_eq!(budget.see(&name("b"), &serving, false, at(1)).parked, None);
-    assert_eq!(budget.see(&name("a"), &asleep, false, at(1)).parked, None, "nobody needs the room");
+    assert_eq!(budget.see(&name("b"), &serving, false, moment(1)).parked, None);
+    assert_eq!(budget.see(&name("a"), &asleep, false, moment(1)).parked, None, "nobody needs the room");
     budget.capped(&name("b"), true);
-    assert_eq!(budget.see(&name("c"), &[], true, at(2)).parked, Some(0), "and nobody parks one now");
-    assert_eq!(budget.see(&name("b"), &serving, false, at(2)).most, None, "what serves stays meanwhile");
-    assert_eq!(budget.see(&name("a"), &asleep, false, at(2)).parked, Some(1));
+    assert_eq!(budget.see(&name("c"), &[], true, moment(2)).parked, Some(0), "and nobody parks one now");
+    assert_eq!(budget.see(&name("b"), &serving, false, moment(2)).most, None, "what serves stays meanwhile");
+    assert_eq!(budget.see(&name("a"), &asleep, false, moment(2)).parked, Some(1));
     let going = [replica(1, Phase::Gone, at(2)), replica(2, Phase::Parked, at(0))];
-    assert_eq!(budget.see(&name("a"), &going, false, at(3)).parked, Some(1), "one is on its way out");
+    assert_eq!(budget.see(&name("a"), &going, false, moment(3)).parked, Some(1), "one is on its way out");
     budget.capped(&name("b"), false);
     let left = [replica(2, Phase::Parked, at(0))];
-    assert_eq!(budget.see(&name("a"), &left, false, at(4)).parked, None, "there is room");
+    assert_eq!(budget.see(&name("a"), &left, false, moment(4)).parked, None, "there is room");
     assert_eq!(
-        budget.see(&name("a"), &left, false, at(4)).room,
+        budget.see(&name("a"), &left, false, moment(4)).room,
         Some(Room { cap: 3, left: 0 }),
         "kept for c"
     );
+}
+
+#[test]
+fn c2_c6_c_108_one_whose_provider_is_silent_keeps_nobody_from_being_asked() {
+    for phase in [Phase::Parked, Phase::Draining, Phase::Ready] {
+        let mut budget = budget(Some(2), None);
+        budget.see(&name("a"), &[replica(1, phase, at(0))], false, moment(60));
+        budget.capped(&name("a"), true);
+        let serving = [replica(1, Phase::Ready, at(5))];
+        budget.see(&name("c"), &[], true, moment(65));
+        let most = |budget: &mut Budget, second| budget.see(&name("b"), &serving, false, moment(second)).most;
+        assert_eq!(most(&mut budget, 74), None, "a makes room first: {phase:?}");
+        assert_eq!(most(&mut budget, 75), Some(0), "nobody knows how a is: {phase:?}");
+        budget.see(&name("c"), &[], false, moment(76));
+        let grant = budget.see(&name("b"), &serving, false, moment(76));
+        assert_eq!((grant.most, grant.parked), (None, None), "and what it needed is of the past");
+    }
 }

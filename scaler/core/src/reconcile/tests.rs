@@ -18,7 +18,12 @@ fn actions(target: u32, demand: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
     let orders = (0..8).map(offer).collect();
     let leaving = Leaving::LeastBusy;
     let keep_last = demand > 0;
-    reconcile(&Goal { target, keep_last, orders, parked: 0, leaving }, replicas, NOW, &sizing)
+    reconcile(
+        &Goal { target, keep_last, orders, parked: 0, falling: Falling::default(), leaving },
+        replicas,
+        NOW,
+        &sizing,
+    )
 }
 
 fn offer(number: u32) -> Offer {
@@ -43,7 +48,14 @@ fn grows_by_what_is_missing() {
 #[test]
 fn c1_a_pause_forbids_starts_but_not_the_way_back_from_a_drain() {
     let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 1)];
-    let goal = Goal { target: 3, keep_last: true, orders: vec![], parked: 0, leaving: Leaving::LeastBusy };
+    let goal = Goal {
+        target: 3,
+        keep_last: true,
+        orders: vec![],
+        parked: 0,
+        falling: Falling::default(),
+        leaving: Leaving::LeastBusy,
+    };
     assert_eq!(reconcile(&goal, &fleet, NOW, &Sizing::default()), [Action::Undrain(id(2))]);
 }
 
@@ -126,7 +138,14 @@ fn b5_failed_first_then_fewest_warm_conversations_then_the_dearest() {
     };
     let fleet = [one(1, 9, 0, 900), one(2, 3, 5, 100), one(3, 3, 6, 200), replica(4, Phase::Failed, 0)];
     let leave = |leaving| {
-        let goal = Goal { target: 2, keep_last: true, orders: vec![], parked: 0, leaving };
+        let goal = Goal {
+            target: 2,
+            keep_last: true,
+            orders: vec![],
+            parked: 0,
+            falling: Falling::default(),
+            leaving,
+        };
         reconcile(&goal, &fleet, NOW, &Sizing::default())
     };
     assert_eq!(leave(Leaving::LeastWarm), [Action::Stop(id(4)), Action::Drain(id(3))]);
@@ -142,9 +161,14 @@ fn a1_a_replica_that_is_measured_leaves_last() {
 
 /// With room for `parked` and at most `max`.
 fn parking(target: u32, parked: u32, max: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
+    growing(target, parked, max, replicas, Falling::default())
+}
+
+/// The same, while some of the parked are `falling` asleep.
+fn growing(target: u32, parked: u32, max: u32, replicas: &[ReplicaFacts], falling: Falling) -> Vec<Action> {
     let sizing = Sizing { max, ..Sizing::default() };
     let orders = (0..8).map(offer).collect();
-    let goal = Goal { target, keep_last: false, orders, parked, leaving: Leaving::LeastBusy };
+    let goal = Goal { target, keep_last: false, orders, parked, falling, leaving: Leaving::LeastBusy };
     reconcile(&goal, replicas, NOW, &sizing)
 }
 
@@ -175,6 +199,23 @@ fn c6_growth_takes_what_is_soonest_ready() {
     assert_eq!(parking(3, 2, 6, &fleet), [Action::Undrain(id(3)), Action::Wake(id(2))]);
     let all = [Action::Undrain(id(3)), Action::Wake(id(2)), Action::Wake(id(1)), start(0), start(1)];
     assert_eq!(parking(6, 2, 6, &fleet), all);
+}
+
+#[test]
+fn c6_who_sleeps_soundly_is_woken_before_who_soon_will_and_a_start_replaces_who_takes_long() {
+    let slept = |id, seconds| {
+        let since = NOW - Duration::from_secs(seconds);
+        ReplicaFacts { since, ..replica(id, Phase::Parked, 0) }
+    };
+    let fleet = [slept(1, 90), slept(2, 30), slept(3, 60)];
+    let soon = || Falling { soon: vec![id(2)], late: vec![] };
+    let late = || Falling { soon: vec![], late: vec![id(2)] };
+    assert_eq!(growing(1, 3, 6, &fleet, soon()), [Action::Wake(id(3))]);
+    let all = [Action::Wake(id(3)), Action::Wake(id(1)), Action::Wake(id(2))];
+    assert_eq!(growing(3, 3, 6, &fleet, soon()), all, "worth waiting for");
+    assert_eq!(growing(3, 3, 6, &fleet, late()), [Action::Wake(id(3)), Action::Wake(id(1)), start(0)]);
+    assert_eq!(growing(3, 3, 3, &fleet, late()), all[..2], "it holds its place");
+    assert_eq!(growing(0, 2, 3, &fleet, late()), [Action::Stop(id(1))], "and counts as parked");
 }
 
 #[test]

@@ -187,3 +187,65 @@ async fn c6_who_comes_while_it_falls_asleep_waits_for_that_and_nobody_is_started
     assert_eq!(world.log(), ["waking 1", "wake 1", "woken 1", "ready 1"]);
     drop(run);
 }
+
+#[tokio::test(start_paused = true)]
+async fn c6_who_sleeps_soundly_is_woken_while_another_falls_asleep_and_who_takes_long_is_replaced() {
+    let world = World::new();
+    world.script().sleep = Some(Duration::ZERO);
+    let run = Loop::start(&world, parking(0, 3, 3));
+    world.arrive(40);
+    world.reaches("ready 2").await;
+    world.finish(1);
+    world.arrive(1);
+    world.reaches("parked 2").await;
+    run.pass(5).await;
+    world.script().sleep = Some(Duration::from_secs(100));
+    world.finish(1);
+    world.reaches("sleep 1").await;
+    world.log();
+
+    let began = world.elapsed();
+    world.arrive(1);
+    world.reaches("ready 2").await;
+    assert_eq!(world.log(), ["waking 2", "wake 2", "woken 2", "ready 2"], "though 1 was parked last");
+    assert!((world.elapsed() - began).as_secs() < 2);
+    world.arrive(60);
+    world.reaches("ready 3").await;
+    assert_eq!(world.log(), ["ordered 3", "start 3", "up 3", "ready 3"], "nobody waits for 1 so long");
+    assert!((10..20).contains(&(world.elapsed() - began).as_secs()), "and not at once");
+    drop(run);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_one_that_is_slow_to_wake_and_slow_to_be_ready_is_kept() {
+    let world = World::new();
+    world.script().sleep = Some(Duration::ZERO);
+    let run = parked(&world, parking(0, 2, 2)).await;
+    world.script().rouse = Duration::from_secs(55);
+    world.script().wake = Some(Duration::from_secs(30));
+    let began = world.elapsed();
+    world.arrive(1);
+    world.reaches("ready 1").await;
+    assert_eq!((world.elapsed() - began).as_secs(), 85, "each within its minute");
+    run.pass(60).await;
+    assert_eq!(world.log(), ["waking 1", "wake 1", "woken 1", "ready 1"]);
+    let view = run.status.view();
+    assert_eq!((view.wakes_ready, view.wakes_failed, view.last_failure), (1, 0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn c6_a_provider_that_hangs_over_a_sleep_or_a_wake_is_not_waited_for_without_end() {
+    let world = World::new();
+    world.script().keeps = true;
+    let run = parked(&world, parking(0, 1, 1)).await;
+    world.script().stuck = true;
+    world.arrive(1);
+    world.reaches("ready 2").await;
+    let log = ["waking 1", "unpark 1", "stop 1", "gone 1", "ordered 2", "start 2", "up 2", "ready 2"];
+    assert_eq!(world.log(), log);
+    assert_eq!(run.status.view().wakes_failed, 1);
+    world.finish(2);
+    world.reaches("gone 2").await;
+    let why = "chat-2 is stopped: it could not be put to sleep: its provider does not answer within 120s";
+    assert_eq!(run.status.view().last_failure.as_deref(), Some(why));
+}

@@ -38,10 +38,14 @@ pub(super) struct Script {
     pub failing_stops: u32,
     /// How long engines take to fall asleep when asked; `None`: they know no sleep.
     pub sleep: Option<Duration>,
-    /// How long engines take to wake up, from the call to readiness; `None`: they refuse.
+    /// How long engines that are woken take to say that they are awake.
+    pub rouse: Duration,
+    /// How long they take from there to readiness; `None`: they refuse to wake up.
     pub wake: Option<Duration>,
     /// The provider can keep replicas from running.
     pub keeps: bool,
+    /// The provider never answers when it is to keep one from running, or to let it run.
+    pub stuck: bool,
 }
 
 #[derive(Default)]
@@ -81,8 +85,10 @@ impl World {
             panic_at_start: false,
             failing_stops: 0,
             sleep: None,
+            rouse: Duration::ZERO,
             wake: Some(Duration::from_millis(100)),
             keeps: false,
+            stuck: false,
         };
         Arc::new_cyclic(|myself| Self {
             state: Mutex::default(),
@@ -252,7 +258,11 @@ impl Fleet for World {
     fn wake(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), String>> {
         self.note(format!("wake {id}"));
         let wakes = self.script().wake.map(drop).ok_or_else(|| "/wake_up answers 500".to_owned());
-        Box::pin(std::future::ready(wakes))
+        let takes = self.script().rouse;
+        Box::pin(async move {
+            sleep(takes).await;
+            wakes
+        })
     }
 
     fn hold_starts(&self, until: Instant) {
@@ -370,11 +380,11 @@ impl Provider for World {
     }
 
     fn park(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
-        Box::pin(std::future::ready(self.keep(id, true)))
+        self.keep(id, true)
     }
 
     fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
-        Box::pin(std::future::ready(self.keep(id, false)))
+        self.keep(id, false)
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

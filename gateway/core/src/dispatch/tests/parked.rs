@@ -19,8 +19,8 @@ fn c6_nobody_is_sent_to_a_sleeper_until_it_is_ready_and_who_waits_is_held() {
     let waits = ticket(dispatcher.arrive(ms(20), &ask(0)));
     assert!(dispatcher.take_pressed(), "the scaler looks at once");
     for (change, expected) in [
-        (Change::Undrain, Phase::Parked),
         (Change::Draining, Phase::Parked),
+        (Change::Undrain, Phase::Parked),
         (Change::Failed, Phase::Parked),
         (Change::Waking, Phase::Waking),
         (Change::Asleep, Phase::Waking),
@@ -45,6 +45,31 @@ fn c6_a_drain_of_one_that_is_being_woken_is_undone_to_what_it_was() {
     dispatcher.change(ms(40), id, Change::Undrain);
     assert_eq!(phase(&dispatcher, 1), Some(Phase::Starting), "it was ready before it slept, and is not now");
     ticket(dispatcher.arrive(ms(50), &ask(0)));
+}
+
+#[test]
+fn c5_c6_a_sleeper_that_was_taken_out_drains_however_it_wakes_until_that_is_undone() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    let id = ReplicaId(1);
+    dispatcher.change(ms(0), id, Change::Starting(Capacity::ONE));
+    dispatcher.change(ms(10), id, Change::Asleep);
+    dispatcher.change(ms(20), id, Change::Draining);
+    let waits = ticket(dispatcher.arrive(ms(30), &ask(0)));
+    for at in [40, 50] {
+        dispatcher.change(ms(at), id, Change::Ready);
+        assert_eq!(phase(&dispatcher, 1), Some(Phase::Draining), "somebody else woke it");
+        assert!(dispatcher.take_woken().is_empty(), "and it takes nobody");
+    }
+    dispatcher.change(ms(60), id, Change::Undrain);
+    assert_eq!(phase(&dispatcher, 1), Some(Phase::Ready));
+    let woken = dispatcher.take_woken();
+    assert!(matches!(&woken[..], [(ticket, Ok(_))] if *ticket == waits), "{woken:?}");
+
+    dispatcher.change(ms(70), id, Change::Draining);
+    dispatcher.change(ms(80), id, Change::Parked);
+    dispatcher.change(ms(90), id, Change::Waking);
+    dispatcher.change(ms(100), id, Change::Ready);
+    assert_eq!(phase(&dispatcher, 1), Some(Phase::Ready), "a drain that ended in sleep is over");
 }
 
 #[test]

@@ -3,13 +3,19 @@
 use super::*;
 
 impl World {
-    pub(super) fn keep(&self, id: ReplicaId, parked: bool) -> Result<(), ProviderError> {
-        if !self.script().keeps {
-            return Err(ProviderError::NoParking { id, kind: "scripted" });
-        }
-        self.note(format!("{} {id}", if parked { "park" } else { "unpark" }));
-        self.lists(id.0, parked);
-        Ok(())
+    pub(super) fn keep(&self, id: ReplicaId, parked: bool) -> BoxFuture<'_, Result<(), ProviderError>> {
+        Box::pin(async move {
+            let Script { keeps, stuck, .. } = self.script().clone();
+            if !keeps {
+                return Err(ProviderError::NoParking { id, kind: "scripted" });
+            }
+            self.note(format!("{} {id}", if parked { "park" } else { "unpark" }));
+            if stuck {
+                std::future::pending::<()>().await;
+            }
+            self.lists(id.0, parked);
+            Ok(())
+        })
     }
 
     /// Replica `id` is listed as parked by the provider, or as up.

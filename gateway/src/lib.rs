@@ -4,6 +4,7 @@
 //! `tidegate-scaler-core`; this crate carries bytes, reads settings and shows what happens.
 
 pub mod admin;
+mod alpn;
 pub mod app;
 pub mod cli;
 pub mod clock;

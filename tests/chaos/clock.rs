@@ -7,6 +7,7 @@ use std::process::Command;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Stream;
 use tidegate_tests::config::Config;
+use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, chat_stream, delta, reply};
 use tidegate_tests::script::{Gate, Script};
@@ -17,6 +18,8 @@ use crate::CHAT;
 use crate::fleet::{QUICK, engines};
 
 const HOUR: i64 = 3600;
+/// Requests of the test, those of a stream and of one that waits included.
+const REQUESTS: usize = 8;
 
 /// Compiles the shim that shifts a process's wall clock; `None`, said aloud, where nothing can.
 fn shim(folder: &Path) -> Option<String> {
@@ -46,7 +49,12 @@ fn hours(gateway: &Gateway) -> Vec<String> {
 
 /// The jumps are in the times of day of the access log and in no time that something took.
 async fn assert_no_hour_is_in_a_time(gateway: &Gateway) {
-    let told = hours(gateway);
+    // Lines are printed beside the requests.
+    let told = eventually("a line for each request", async || {
+        let told = hours(gateway);
+        if told.len() == REQUESTS { Ok(told) } else { Err(format!("{told:?}")) }
+    })
+    .await;
     let different: std::collections::BTreeSet<&String> = told.iter().collect();
     assert!(different.len() >= 3, "its wall clock did jump: {told:?}");
     let metrics = gateway.metrics().await;

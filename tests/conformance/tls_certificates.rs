@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::process::Command;
 
+use rustls::HandshakeKind;
 use rustls::pki_types::CertificateDer;
 use tidegate_shared::names::metric;
 use tidegate_tests::certificates::Issuer;
@@ -15,7 +16,7 @@ use tidegate_tests::gateway::{Gateway, binary};
 use tidegate_tests::openai::{chat, chat_stream, delta, reply};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::Stub;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::CHAT;
 
@@ -44,6 +45,16 @@ async fn h6_clients_must_show_a_certificate_of_the_issuer_that_is_asked_for() {
     let gateway = Gateway::start(config.set("tls.client_ca", front.path("clients.pem"))).await;
     for client in [gateway.client(), gateway.h2()] {
         assert_eq!(client.post(CHAT, &chat("chat", "hi")).await.status, 200);
+    }
+    // A connection that answers has brought what tickets there are.
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let may = Trust::in_versions(&ours, Some(&theirs.issue(&["client"])), &[version]);
+        for _ in 0..2 {
+            let mut stream = may.connect(gateway.address).await.expect("a connection");
+            stream.write_all(b"GET /livez HTTP/1.1\r\nhost: tidegate\r\n\r\n").await.expect("sent");
+            assert_ne!(stream.read(&mut [0; 64]).await.expect("an answer"), 0);
+            assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full), "{version:?}");
+        }
     }
     let before = stub.count();
     let nothing = Trust::of(&ours, None);

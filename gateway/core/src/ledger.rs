@@ -42,16 +42,16 @@ struct Since {
     sent: u64,
     ended: u64,
     ended_between: u64,
-    /// Requests that can be in the report.
+    /// Requests in progress when it answered.
     seen: u32,
 }
 
 impl Since {
-    fn begin(at: Instant, in_flight: u32) -> Self {
-        Self { at, told: Instant::NEVER, sent: 0, ended: 0, ended_between: 0, seen: in_flight }
+    fn begin(at: Instant) -> Self {
+        Self { at, told: Instant::NEVER, sent: 0, ended: 0, ended_between: 0, seen: 0 }
     }
 
-    /// Whether the engine tells of no request but those that this gateway can have had there.
+    /// Whether the engine tells of no more requests than this gateway had there.
     fn is_all(&self, report: &EngineReport) -> bool {
         report.running.is_some_and(|running| running.saturating_add(report.waiting.unwrap_or(0)) <= self.seen)
     }
@@ -95,9 +95,6 @@ impl Ledger {
         self.sent += 1;
         let charge = Charge { tokens: tokens.0, at: now };
         self.add(now, tokens.0);
-        if let Some(asked) = &mut self.asked {
-            asked.seen += 1;
-        }
         charge
     }
 
@@ -119,14 +116,14 @@ impl Ledger {
 
     /// The engine is asked for a report now.
     pub fn ask(&mut self, now: Instant) {
-        self.asked = Some(Since::begin(now, self.in_flight));
+        self.asked = Some(Since::begin(now));
     }
 
     /// It answered. An answer to a question that is not known, or was forgotten meanwhile, is dropped: nobody kept what
     /// was sent since, and what it tells may be of an engine that is no more. The next question is soon asked.
     pub fn report(&mut self, now: Instant, mut report: EngineReport) {
         let Some(mut since) = self.asked.take() else { return };
-        since.told = now;
+        (since.told, since.seen) = (now, self.in_flight);
         report.asked = since.at;
         self.since = since;
         self.report = Some(report);
@@ -240,6 +237,16 @@ mod tests {
             ledger.release(&only);
             assert_eq!(ledger.load(ms(3)), Tokens(left), "{running:?} were running");
         }
+    }
+
+    #[test]
+    fn r8_what_another_gateway_has_there_stays_though_our_own_ended_while_the_engine_was_asked() {
+        let mut ledger = Ledger::default();
+        let ours = ledger.charge(ms(0), Tokens(50));
+        ledger.ask(ms(1));
+        ledger.release(&ours);
+        ledger.report(ms(3), EngineReport { running: Some(1), ..used(300) });
+        assert!(ledger.load(ms(3)) >= Tokens(250), "{:?}", ledger.load(ms(3)));
     }
 
     #[test]

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::Semaphore;
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::util::BoxCloneService;
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 
 use super::Admin;
 use super::ask::Refusal;
@@ -27,7 +28,7 @@ use crate::telemetry::meter;
 const HEADER_READ: Duration = Duration::from_secs(30);
 /// Connections at a time; who comes then waits until one ends. They take descriptors that clients want.
 const CONNECTIONS: usize = 256;
-/// Requests that are answered at a time.
+/// Requests with a body that are answered at a time.
 const REQUESTS: usize = 32;
 
 type Answer = Response<Either<Full<Bytes>, Feed>>;
@@ -42,10 +43,21 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
         }
     };
     let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let stack = stack(service_fn(move |request: Request<Incoming>| {
+    let looks = caught(service_fn(move |request: Request<Incoming>| {
         let admin = Arc::clone(&admin);
         async move { Ok::<_, Infallible>(admin.answer(request).await) }
     }));
+    let brings = limited(looks.clone());
+    // Who only looks brings no body that he could be slow with, and must be able to when others are.
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (looks, brings) = (looks.clone(), brings.clone());
+        async move {
+            match *request.method() {
+                Method::GET | Method::HEAD => looks.oneshot(request).await,
+                _ => brings.oneshot(request).await,
+            }
+        }
+    });
     // Nobody closes it.
     while let Ok(place) = Arc::clone(&room).acquire_owned().await {
         let stream = match listener.accept().await {
@@ -56,7 +68,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
                 continue;
             }
         };
-        let service = TowerToHyperService::new(stack.clone());
+        let service = TowerToHyperService::new(service.clone());
         tokio::spawn(async move {
             let _place = place;
             let _ = http1::Builder::new()
@@ -68,13 +80,13 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
     }
 }
 
-/// What stands before `inner`, for all connections together.
-fn stack<R, S>(inner: S) -> impl Service<R, Response = Answer, Error = BoxError, Future: Send> + Clone + Send
+/// `inner`, of which a panic is answered and counted.
+fn caught<R, S>(inner: S) -> BoxCloneService<R, Answer, Infallible>
 where
     R: Send + 'static,
     S: Service<R, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + 'static,
 {
-    let caught = service_fn(move |request: R| {
+    BoxCloneService::new(service_fn(move |request: R| {
         let answer = AssertUnwindSafe(inner.clone().oneshot(request)).catch_unwind();
         async move {
             answer.await.unwrap_or_else(|_| {
@@ -82,14 +94,20 @@ where
                 Ok(refused(Refusal::bug()))
             })
         }
-    });
-    ServiceBuilder::new()
-        .map_result(|answer: Result<Answer, BoxError>| {
-            Ok::<_, BoxError>(answer.unwrap_or_else(|_| refused(Refusal::busy(REQUESTS))))
-        })
-        .load_shed()
-        .concurrency_limit(REQUESTS)
-        .service(caught)
+    }))
+}
+
+/// `inner` for a bounded number of requests at a time, of all connections together.
+fn limited<R, S>(inner: S) -> BoxCloneService<R, Answer, Infallible>
+where
+    R: Send + 'static,
+    S: Service<R, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + 'static,
+{
+    let stack = ServiceBuilder::new().load_shed().concurrency_limit(REQUESTS).service(inner);
+    BoxCloneService::new(service_fn(move |request: R| {
+        let answer = stack.clone().oneshot(request);
+        async move { Ok(answer.await.unwrap_or_else(|_| refused(Refusal::busy(REQUESTS)))) }
+    }))
 }
 
 fn refused(refusal: Refusal) -> Answer {
@@ -110,7 +128,7 @@ mod tests {
     #[tokio::test]
     async fn c_046_who_comes_while_many_are_answered_is_told_at_once() {
         let gate = Arc::new(Notify::new());
-        let stack = stack(service_fn(|gate: Arc<Notify>| async move {
+        let stack = limited(service_fn(|gate: Arc<Notify>| async move {
             gate.notified().await;
             Ok(fine())
         }));
@@ -131,10 +149,10 @@ mod tests {
 
     #[tokio::test]
     async fn c_062_a_panic_is_answered_and_gives_its_place_back() {
-        let stack = stack(service_fn(|bad: bool| async move {
+        let stack = limited(caught(service_fn(|bad: bool| async move {
             assert!(!bad, "a bug");
             Ok(fine())
-        }));
+        })));
         for _ in 0..=REQUESTS {
             let answer = stack.clone().oneshot(true).await.expect("an answer");
             assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -23,12 +23,13 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Bytes per second that a client must come to in the long run: a body that drips in holds its memory and its
 /// connection for ever.
 const SLOWEST: u64 = 16 << 10;
-/// After an answer to a request whose body was not read: how many bytes of it are read and thrown away, how long a client
-/// may be silent meanwhile, and how long all of it may take, so that it gets to see the answer before the connection
-/// goes and nobody holds a connection by dripping.
+/// After an answer to a request whose body was not read: how many bytes of it are read and thrown away, and how long a
+/// client may be silent meanwhile, so that it gets to see the answer before the connection goes and nobody holds a
+/// connection by dripping.
 const THROWN: u64 = 256 << 20;
 const THROWN_SILENCE: Duration = Duration::from_secs(2);
-const THROWN_WITHIN: Duration = Duration::from_secs(30);
+/// How long all of that may take; and, before it, how long the word with which TLS ends may wait for room.
+pub const THROWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The memory that bodies may take, over all requests of the process.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ pub trait Source {
     fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut Space) -> Poll<Result<usize, Self::Error>>;
 }
 
-/// As hyper reads it: over HTTP/2, or on the operator's side.
+/// As hyper reads it, on the operator's side.
 impl Source for Incoming {
     type Error = hyper::Error;
 

@@ -12,16 +12,12 @@ use parking_lot::RwLock;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::{ParsedCertificate, ProducesTickets, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
-use crate::{clock, pem};
+use crate::{alpn, clock, pem};
 
-/// What is offered to clients, best first.
-const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
-/// HTTP/2 in the negotiation of the protocol.
-pub(super) const HTTP2: &[u8] = b"h2";
 /// How often the files are looked at, and how long files that have changed must stay as they are: one of them may be
 /// replaced a moment before the other.
 const LOOK: Duration = Duration::from_secs(5);
@@ -76,9 +72,7 @@ pub struct Front {
     config: Arc<ServerConfig>,
     /// Between when and when all of the chain is good, as far as that can be read.
     good: (Option<SystemTime>, Option<SystemTime>),
-    tickets: Arc<dyn ProducesTickets>,
-    /// Of all files, and of `client_ca` alone.
-    prints: (Print, Print),
+    print: Print,
 }
 
 /// What the files hold, or why they cannot be read.
@@ -94,13 +88,12 @@ impl Contents {
         Self { cert: pem::read(&files.cert), key: pem::read(&files.key), client_ca }
     }
 
-    fn prints(&self) -> (Print, Print) {
+    fn print(&self) -> Print {
         let print = |content: &Result<Vec<u8>, String>| -> Print {
             Sha256::digest(content.as_deref().unwrap_or_else(|why| why.as_bytes())).into()
         };
         let client_ca = self.client_ca.as_ref().map(print).unwrap_or_default();
-        let all = [print(&self.cert), print(&self.key), client_ca].concat();
-        (Sha256::digest(all).into(), client_ca)
+        Sha256::digest([print(&self.cert), print(&self.key), client_ca].concat()).into()
     }
 }
 
@@ -114,10 +107,10 @@ impl Front {
         Self::of(files, &contents, None)
     }
 
-    /// Who had a session `before` may take it up again, unless other clients are to be let in than then.
+    /// Who had a session `before` may take it up again, where clients need no certificate.
     fn of(files: FrontFiles, contents: &Contents, before: Option<&Self>) -> Result<Self, Vec<FrontFault>> {
         let Contents { cert, key, client_ca } = contents;
-        let prints = contents.prints();
+        let print = contents.print();
         let fault = |file| move |rule: String| (file, rule);
         let chain = cert.as_deref().map_err(Clone::clone).and_then(pem::certificates);
         let key = key.as_deref().map_err(Clone::clone).and_then(pem::private_key);
@@ -136,15 +129,11 @@ impl Front {
             }
         };
         let odd = |file| move |error: Error| vec![(file, format!("cannot be used: {error}"))];
-        let kept = before.filter(|before| before.prints.1 == prints.1);
-        let tickets = match kept {
-            Some(before) => Arc::clone(&before.tickets),
-            None => ring::Ticketer::new().map_err(odd(FrontFile::Key))?,
-        };
         let good = good(&chain);
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(odd(FrontFile::Cert))?;
+        let anybody = client_ca.is_none();
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(roots) => builder.with_client_cert_verifier(verifier(roots)?),
@@ -158,9 +147,16 @@ impl Front {
             }
             error => vec![(FrontFile::Key, format!("must be a private key that TLS can use: {error}"))],
         })?;
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        config.ticketer = Arc::clone(&tickets);
-        Ok(Self { files, config: Arc::new(config), good, tickets, prints })
+        config.alpn_protocols = alpn::offered();
+        if anybody {
+            config.ticketer = match before {
+                Some(before) => Arc::clone(&before.config.ticketer),
+                None => ring::Ticketer::new().map_err(odd(FrontFile::Key))?,
+            };
+        } else {
+            forget(&mut config);
+        }
+        Ok(Self { files, config: Arc::new(config), good, print })
     }
 
     /// Why a client that looks at the time would not take it now, or soon, for people.
@@ -198,6 +194,13 @@ impl fmt::Debug for Front {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.files.fmt(f)
     }
+}
+
+/// No session is taken up again: who takes one up is let in by the certificate that was shown when it began, which nobody
+/// verifies again, be it over or its issuer trusted no more.
+fn forget(config: &mut ServerConfig) {
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
 }
 
 fn verifier(
@@ -273,17 +276,17 @@ impl Shown {
 
     async fn look(&self, every: Duration, settled: Duration) {
         let files = self.front.read().files.clone();
-        let mut judged = self.front.read().prints.0;
+        let mut judged = self.front.read().print;
         loop {
             tokio::time::sleep(every).await;
             let seen = contents(&files).await;
-            if seen.as_ref().is_none_or(|seen| seen.prints().0 == judged) {
+            if seen.as_ref().is_none_or(|seen| seen.print() == judged) {
                 continue;
             }
             tokio::time::sleep(settled).await;
             let Some(now) = contents(&files).await else { continue };
-            if seen.is_some_and(|seen| seen.prints().0 == now.prints().0) {
-                judged = now.prints().0;
+            if seen.is_some_and(|seen| seen.print() == now.print()) {
+                judged = now.print();
                 self.take(&files, &now);
             }
         }
@@ -292,7 +295,7 @@ impl Shown {
     /// What the files hold from now on, if it is any good.
     fn take(&self, files: &FrontFiles, contents: &Contents) {
         let before = Arc::clone(&self.front.read());
-        if before.prints.0 == contents.prints().0 {
+        if before.print == contents.print() {
             *self.trouble.write() = None;
             return;
         }

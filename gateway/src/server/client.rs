@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures_util::FutureExt;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::http2::Socket;
 use super::secure::Secured;
+use crate::layer::read::THROWN_WITHIN;
 
 /// How often a connection that nobody reads from is asked whether its client is still there; half of what H7 allows.
 const LOOK: Duration = Duration::from_millis(500);
@@ -82,12 +83,20 @@ impl ClientStream {
         }
     }
 
-    /// Ends in order a connection on which nothing is on its way: inside TLS that takes a word. Waits for nothing.
-    pub(super) fn goodbye(&mut self) {
-        if let Kind::Tls(inner) = &mut self.inner {
-            let mut nobody = Context::from_waker(std::task::Waker::noop());
-            // Who does not take it now has left, or will see the end of the connection.
-            let _ = inner.poll_shutdown(&mut nobody);
+    /// Says goodbye where that takes a word, and sends no more. Waits until the client has room for that, for 30 s at
+    /// most: dropped then, the connection ends without a goodbye.
+    ///
+    /// # Errors
+    /// The client has made no room in time, or has left.
+    pub(super) async fn end(&mut self) -> io::Result<()> {
+        timeout(THROWN_WITHIN, self.shutdown()).await?
+    }
+
+    /// Ends a connection on which nothing is on its way, and which is dropped then: that is enough in the clear.
+    pub(super) async fn goodbye(&mut self) {
+        if matches!(self.inner, Kind::Tls(_)) {
+            // Whether it was told or not is the same: the connection goes.
+            let _ = self.end().await;
         }
     }
 

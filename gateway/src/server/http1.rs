@@ -14,7 +14,6 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
 use http_body::Body;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::futures::Notified;
 
 use super::link::{ClientBody, Link, Next};
@@ -56,7 +55,7 @@ pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
                 Box::pin(refuse(core, &link, client, &slow_head(core))).await;
                 break;
             }
-            Next::End => return link.borrow_mut().stream.goodbye(),
+            Next::End => break,
         };
         let Head { message: mut request, keeps, .. } = head;
         let about = About { version: request.version, is_head: request.method == Method::HEAD, keeps };
@@ -216,15 +215,15 @@ async fn refuse(core: &Core, link: &Shared, client: IpAddr, error: &ApiError) {
     send(core, link, about, handle::unreadable(core, client, error)).await;
 }
 
-/// Ends the connection. A client that still sends gets to see its answer: what comes is thrown away, within bounds.
+/// Ends the connection, within bounds. A client that still sends gets to see its answer: what comes is thrown away.
 async fn linger(mut link: Link) {
     if link.is_given_up() {
         return;
     }
     if link.is_read() && link.is_idle() {
-        return link.stream.goodbye();
+        return link.stream.goodbye().await;
     }
-    if link.stream.shutdown().await.is_err() {
+    if link.stream.end().await.is_err() {
         return;
     }
     let mut thrown = BytesMut::new();

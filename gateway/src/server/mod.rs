@@ -13,6 +13,7 @@ mod reply;
 mod secure;
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -23,11 +24,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use certificate::Shown;
 use link::Link;
@@ -130,6 +130,9 @@ impl Core {
     }
 }
 
+/// Held by what is open: nothing is ever sent, and its other side ends when nobody holds it.
+type Open = mpsc::Sender<Infallible>;
+
 /// Starts one core on a thread of its own. It serves until the gateway is asked to stop and every request has ended,
 /// is cut, or the limit for that is reached. Resolves when it has ended: with an error if something went wrong.
 ///
@@ -178,26 +181,28 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
     let (ids, full) = (RequestIds::default(), Cell::new(None));
     let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
-    let connections = accept(&core, listener).await;
+    let (open, mut connections) = mpsc::channel(1);
+    accept(&core, listener, open).await;
     core.closing.begin();
     tokio::select! {
-        () = connections.shutdown() => {}
+        // Ends with the last of them.
+        _ = connections.recv() => {}
         _ = stage.wait_for(|stage| *stage == Stage::Cutting) => {}
         () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
     }
 }
 
-async fn accept(core: &Rc<Core>, listener: TcpListener) -> GracefulShutdown {
-    let connections = GracefulShutdown::new();
+/// Accepts connections while the gateway serves. Each holds `open` as long as it lasts.
+async fn accept(core: &Rc<Core>, listener: TcpListener, open: Open) {
     let mut stage = core.gateway.stage.clone();
     loop {
         let accepted = tokio::select! {
             accepted = next(core, &listener) => accepted,
-            _ = stage.wait_for(|stage| *stage != Stage::Serving) => return connections,
+            _ = stage.wait_for(|stage| *stage != Stage::Serving) => return,
         };
         match accepted {
             Ok((stream, client, room)) => {
-                let connection = connection(Rc::clone(core), stream, client, room, connections.watcher());
+                let connection = connection(Rc::clone(core), stream, client, room, open.clone());
                 tokio::task::spawn_local(connection);
             }
             Err(error) => {
@@ -231,7 +236,7 @@ async fn connection(
     stream: TcpStream,
     client: SocketAddr,
     _room: OwnedSemaphorePermit,
-    _watcher: Watcher,
+    _open: Open,
 ) {
     if listen::tune(&stream).is_err() {
         return;
@@ -305,7 +310,8 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
         Err(_) if agreed.is_none() => return Opening::Slow(Link::new(stream, ahead)),
         Err(_) => meter::gave_up(GaveUp::Head),
     }
-    stream.goodbye();
+    // Rare, and with a limit of its own.
+    Box::pin(stream.goodbye()).await;
     Opening::Silent
 }
 

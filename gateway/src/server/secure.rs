@@ -13,7 +13,7 @@ use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::certificate::HTTP2;
+use crate::alpn::HTTP2;
 use crate::http1::fill::READ;
 
 /// Bytes that are taken at once to be sent.

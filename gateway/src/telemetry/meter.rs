@@ -91,6 +91,8 @@ pub enum GaveUp {
     Ping,
     /// It was quick with what brings nothing.
     Flood,
+    /// The heads of its requests were too large together.
+    Heads,
 }
 
 /// Counts clients that were given up (H6).
@@ -101,6 +103,7 @@ pub fn gave_up(on: GaveUp) {
         GaveUp::Answer => "answer",
         GaveUp::Ping => "ping",
         GaveUp::Flood => "flood",
+        GaveUp::Heads => "heads",
     };
     metrics::counter!(name::GAVE_UP, &[("reason", reason)]).increment(1);
 }

@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use super::name::Name;
 use super::tls::{self, Tls};
 use super::wire::{Protocol, Wire};
+use crate::alpn;
 use crate::clock::Clock;
 use crate::config::BaseUrl;
 use crate::local::is_local;
@@ -190,7 +191,7 @@ impl Site {
         let handshake = TlsConnector::from(Arc::clone(config)).connect(name.clone(), stream);
         let handshake = async { handshake.await.map_err(|error| NoConnection::new(tls::explain(&error))) };
         let stream = self.step("TLS handshake", end, handshake).await?;
-        let http2 = stream.get_ref().1.alpn_protocol() == Some(tls::H2);
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(alpn::HTTP2);
         self.only_http1.store(!http2, Ordering::Relaxed);
         Ok((Wire::tls(stream), if http2 { Protocol::Http2 } else { Protocol::Http1 }))
     }

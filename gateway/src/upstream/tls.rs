@@ -11,10 +11,7 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
-use crate::pem;
-
-/// HTTP/2 in the negotiation of the protocol.
-pub(super) const H2: &[u8] = b"h2";
+use crate::{alpn, pem};
 
 /// What the operator says about TLS to the replicas of one deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +73,7 @@ impl Tls {
                 .with_client_auth_cert(chain, key)
                 .map_err(|error| vec![(TlsFile::Key, format!("must be the private key of cert: {error}"))])?,
         };
-        config.alpn_protocols = vec![H2.to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = alpn::offered();
         Ok(Self { files, config: Arc::new(config) })
     }
 

@@ -153,13 +153,19 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     if found > SCHEMA {
         return Err(StoreError::Newer { path: path.to_owned(), found, known: SCHEMA });
     }
-    let verdict: String = db.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(failed)?;
-    if verdict != "ok" {
-        return Err(StoreError::Damaged { path: path.to_owned(), why: verdict });
-    }
+    check(&db).map_err(|why| StoreError::Damaged { path: path.to_owned(), why })?;
     prepare(&db).map_err(failed)?;
     migrate(&mut db, found).map_err(failed)?;
     Ok(db)
+}
+
+/// Whether all of it can be read; if not, why.
+pub(super) fn check(db: &Connection) -> Result<(), String> {
+    let verdict = db.pragma_query_value(None, "quick_check", |row| row.get::<_, String>(0));
+    match verdict.map_err(|error| told(&error))?.as_str() {
+        "ok" => Ok(()),
+        damage => Err(damage.to_owned()),
+    }
 }
 
 /// Opens the file at `path` again, which was made or proven whole by this process.

@@ -88,7 +88,7 @@ impl Table {
     ///
     /// # Errors
     /// Why it cannot be written to at present, for people.
-    pub(super) fn settle(&mut self) -> Result<Option<&'static str>, String> {
+    pub(super) fn settle(&mut self) -> Result<Option<String>, String> {
         if self.db.is_none() {
             self.connect().map_err(|error| schema::told(&error))?;
         }
@@ -99,16 +99,21 @@ impl Table {
                            records are written there again";
                 return Err(why.to_owned());
             }
-            Err(Lost::Gone) => "was deleted or moved away while it was in use",
-            Err(Lost::LogGone) => "has lost its log while it was in use",
+            Err(Lost::Gone) => "was deleted or moved away",
+            Err(Lost::LogGone) => "has lost its log",
             Err(Lost::Cut(length)) => {
                 let cut = format!("somebody has cut it off to {length} bytes");
-                self.make_anew().map_err(|why| format!("{cut}, and it cannot be made anew: {why}"))?;
-                return Ok(Some("was cut off while it was in use"));
+                let anew = schema::check(self.db().map_err(|error| schema::told(&error))?);
+                let anew = anew.and_then(|()| self.make_anew());
+                anew.map_err(|why| format!("{cut}, and it cannot be made anew: {why}"))?;
+                return Ok(Some(
+                    "was cut off while it was in use; it is made anew with what can be read of it".to_owned(),
+                ));
             }
         };
-        self.make_anew().map_err(|why| format!("it {lost}, and cannot be made anew: {why}"))?;
-        Ok(Some(lost))
+        self.make_anew()
+            .map_err(|why| format!("it {lost} while it was in use, and cannot be made anew: {why}"))?;
+        Ok(Some(format!("{lost} while it was in use; it is made anew with all that was in it")))
     }
 
     /// Copies all that is in the open database into a new file at its path, and goes on there.

@@ -190,7 +190,7 @@ impl Desk {
     fn write(&self, table: &mut Table, batch: Batch) -> Result<(), String> {
         let settled = table.settle().map(|lost| {
             if let Some(lost) = lost {
-                warn!("{} {lost}; it is made anew, and nothing of it is lost", self.path.display());
+                warn!("{} {lost}", self.path.display());
             }
         });
         let result = settled.and_then(|()| match batch.is_empty() {

@@ -1,6 +1,7 @@
 //! What is taken as a certificate, what is said of its time, and what a change of the files does.
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ServerConnection, SupportedProtocolVersion};
 use tempfile::TempDir;
 
 use super::*;
@@ -114,6 +115,10 @@ async fn h6_files_that_change_are_taken_if_they_are_good() {
     let folder = Folder::new();
     let shown = Shown::new(folder.load(None).expect("good"));
     let first = shown.config();
+    let clients = VERSIONS.map(|version| client(&folder, None, version));
+    for client in &clients {
+        assert_eq!(shake(client, shown.config()), Ok(HandshakeKind::Full));
+    }
     let watch = tokio::spawn(Arc::clone(&shown).keep_fresh());
 
     let two = pair("two", 2100);
@@ -128,7 +133,9 @@ async fn h6_files_that_change_are_taken_if_they_are_good() {
     until(|| !Arc::ptr_eq(&first, &shown.config())).await;
     assert_eq!(shown.trouble(), None);
     let second = shown.config();
-    assert!(Arc::ptr_eq(&first.ticketer, &second.ticketer), "sessions go on");
+    for client in &clients {
+        assert_eq!(shake(client, shown.config()), Ok(HandshakeKind::Resumed), "sessions go on");
+    }
 
     folder.put(&pair("old", 2001));
     until(|| shown.trouble().is_some()).await;
@@ -142,15 +149,84 @@ async fn h6_files_that_change_are_taken_if_they_are_good() {
     watch.abort();
 }
 
+/// A client that trusts the certificate in `cert.pem`, shows this pair, and takes up sessions again.
+fn client(
+    folder: &Folder,
+    shows: Option<&(String, String)>,
+    version: &'static SupportedProtocolVersion,
+) -> Arc<ClientConfig> {
+    let cert = std::fs::read(folder.0.path().join("cert.pem")).expect("a certificate");
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[version])
+        .expect("a version")
+        .with_root_certificates(pem::roots(&cert).expect("an issuer"));
+    Arc::new(match shows {
+        None => builder.with_no_client_auth(),
+        Some((cert, key)) => {
+            let chain = pem::certificates(cert.as_bytes()).expect("a certificate");
+            let key = pem::private_key(key.as_bytes()).expect("a key");
+            builder.with_client_auth_cert(chain, key).expect("a pair")
+        }
+    })
+}
+
+/// Shakes hands, and lets the client have what tickets there are.
+fn shake(client: &Arc<ClientConfig>, server: Arc<ServerConfig>) -> Result<HandshakeKind, Error> {
+    let name = "one".try_into().expect("a name");
+    let mut client = ClientConnection::new(Arc::clone(client), name).expect("a client");
+    let mut server = ServerConnection::new(server).expect("a server");
+    while client.wants_write() || server.wants_write() {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("written");
+        }
+        server.read_tls(&mut bytes.as_slice()).expect("read");
+        server.process_new_packets()?;
+        bytes.clear();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).expect("written");
+        }
+        client.read_tls(&mut bytes.as_slice()).expect("read");
+        client.process_new_packets()?;
+    }
+    Ok(server.handshake_kind().expect("whole"))
+}
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+
+#[test]
+fn h6_a_session_goes_on_where_clients_need_no_certificate_and_only_there() {
+    let folder = Folder::new();
+    let shows = pair("client", 2100);
+    folder.write("ca.pem", &shows.0);
+    for version in VERSIONS {
+        for (client_ca, second) in [(None, HandshakeKind::Resumed), (Some("ca.pem"), HandshakeKind::Full)] {
+            let front = folder.load(client_ca).expect("good");
+            let client = client(&folder, Some(&shows), version);
+            for kind in [HandshakeKind::Full, second, second] {
+                assert_eq!(shake(&client, Arc::clone(&front.config)), Ok(kind), "{version:?} {client_ca:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn h6_nobody_takes_up_a_session_of_when_other_clients_were_let_in() {
     let folder = Folder::new();
-    folder.write("ca.pem", &pair("issuer", 2100).0);
+    let shows = pair("client", 2100);
+    folder.write("ca.pem", &shows.0);
     let shown = Shown::new(folder.load(Some("ca.pem")).expect("good"));
     let first = shown.config();
+    let clients = VERSIONS.map(|version| client(&folder, Some(&shows), version));
+    for client in &clients {
+        assert_eq!(shake(client, shown.config()), Ok(HandshakeKind::Full));
+    }
     let watch = tokio::spawn(Arc::clone(&shown).keep_fresh());
     folder.write("ca.pem", &pair("another", 2100).0);
     until(|| !Arc::ptr_eq(&first, &shown.config())).await;
-    assert!(!Arc::ptr_eq(&first.ticketer, &shown.config().ticketer));
+    for client in &clients {
+        let refusal = shake(client, shown.config()).expect_err("nobody trusts it now");
+        assert!(matches!(refusal, Error::InvalidCertificate(_)), "{refusal}");
+    }
     watch.abort();
 }

@@ -10,7 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{CONTENT_LENGTH, COOKIE, DATE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 
 use crate::http1::fields::{Fields, Name, Names};
 use crate::http1::head::RequestHead;
@@ -24,6 +25,16 @@ const OF_CONNECTION: Names = Names::of(&[
     Name::TransferEncoding,
     Name::Upgrade,
 ]);
+
+/// Bytes of a head, as HTTP/2 counts them (RFC 9113, 6.5.2), whatever it took on the wire.
+pub(super) fn size<B>(request: &Request<B>) -> usize {
+    let target = request.uri();
+    let path = target.path_and_query().map(|path| path.as_str());
+    let authority = target.authority().map(Authority::as_str);
+    let told = [Some(request.method().as_str()), path, authority].into_iter().flatten();
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    told.map(str::len).chain(fields).map(|bytes| bytes + 32).sum()
+}
 
 /// The head of a request. The crumbs of a cookie become one field again: HTTP/1.1 has no other way to say that they
 /// belong together (RFC 9113, 8.2.3).

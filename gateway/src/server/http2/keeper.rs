@@ -19,9 +19,9 @@ const PONG_WITHIN: Duration = Duration::from_secs(30);
 const GOODBYE: Duration = Duration::from_secs(5);
 /// Frames that bring nothing: so many at once, and in the long run so many a second and one for each frame of data that is
 /// sent, since some clients measure their way with pings. Resets are among them: to open streams and reset them at
-/// once is work for two and costs one nothing (CVE-2023-44487). All streams of a connection may be reset at once, twice over;
-/// and every other one, however many there are, where the rest is answered.
-const IDLE_FRAMES: u64 = 2 * super::STREAMS as u64;
+/// once is work for two and costs one nothing (CVE-2023-44487); and heads that are refused. All streams of a connection may
+/// be reset at once, eight times over; and every other one, however many there are, where the rest is answered.
+const IDLE_FRAMES: u64 = 8 * super::STREAMS as u64;
 const IDLE_FRAMES_PER_SECOND: u64 = 100;
 
 /// What is to be done now.

@@ -3,7 +3,8 @@
 //! The frames, the compression of heads and the windows are the `h2` library's, which bounds what a client can make it
 //! hold: blocks of headers without an end (CVE-2024-27316), streams that are reset before they are taken up, resets
 //! that it is made to send, small frames of data; one answer to a ping or to settings is sent before the next is
-//! read. What is decided here is when a connection ends, by [`keeper`]; each request is for [`stream`].
+//! read. What is decided here is when a connection ends, by [`keeper`], and how large the heads of its open requests may be
+//! together; each request is for [`stream`].
 
 pub(super) mod body;
 mod head;
@@ -18,8 +19,9 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use h2::server::Connection;
-use h2::{Ping, PingPong, Reason};
+use h2::server::{Connection, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use http::Request;
 
 use self::keeper::{Keeper, Step};
 pub(super) use self::wire::Socket;
@@ -31,11 +33,15 @@ use crate::telemetry::meter::{self, GaveUp};
 /// What a client sends first.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Requests at a time on one connection; those beyond are refused, to be sent again (REFUSED_STREAM).
-const STREAMS: u32 = 1024;
+const STREAMS: u32 = 256;
 /// Largest head, in bytes as HTTP/2 counts them. Those over the limit of all heads and under this one are answered with
 /// the reason. Of those over this one the library keeps nothing, answers with a bare 431 and tells nobody; and it ends the
 /// connection of one four times as large. To hold them for a better answer is what the limit is there against.
 const HEADERS: u32 = 128 << 10;
+/// Bytes of the heads of all open requests of one connection, as HTTP/2 counts them (C-072): 4 KiB for each. A head costs its
+/// client a byte for a field that the connection has had before, and the gateway all of it. Those beyond are refused
+/// as streams beyond [`STREAMS`] are.
+const HEADS: usize = 1 << 20;
 /// Bytes that a client may send ahead on one stream and on one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// Bytes of one answer that wait for the socket, at most: a client may open its windows and read nothing.
@@ -84,8 +90,7 @@ impl<S: Socket> Driver<S> {
             loop {
                 match self.connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(request))) => {
-                        let (core, tally) = (Rc::clone(&self.core), Rc::clone(&self.tally));
-                        tokio::task::spawn_local(stream::serve(core, tally, self.client, request));
+                        self.take(request);
                         continue;
                     }
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
@@ -109,6 +114,19 @@ impl<S: Socket> Driver<S> {
             }
         })
         .await
+    }
+
+    /// Has a request served, where there is room for its head.
+    fn take(&self, (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>)) {
+        let size = head::size(&request);
+        if self.tally.heads.get() + size > HEADS {
+            meter::gave_up(GaveUp::Heads);
+            self.tally.note_refused();
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        }
+        // Counted before its task runs: whether the connection ends is decided in this turn.
+        let open = stream::Open::new(Rc::clone(&self.core), Rc::clone(&self.tally), size);
+        tokio::task::spawn_local(stream::serve(open, self.client, (request, respond)));
     }
 
     fn apply(&mut self, step: Step) {

@@ -31,33 +31,46 @@ use crate::telemetry::meter::{self, GaveUp};
 /// Bytes of a piece of an answer for which room is asked at a time: the largest frame that every client takes.
 const PIECE: usize = 16 << 10;
 
-/// Counts among the open requests of its connection.
-struct Open<'a>(&'a Core, &'a Tally);
+/// Counts among the open requests of its connection, with its head: that may be there until the answer has ended.
+pub(super) struct Open {
+    core: Rc<Core>,
+    tally: Rc<Tally>,
+    /// Bytes of the head, as [`head::size`] has them.
+    head: usize,
+}
 
-impl Drop for Open<'_> {
+impl Open {
+    /// From here on, until it is dropped.
+    pub(super) fn new(core: Rc<Core>, tally: Rc<Tally>, head: usize) -> Self {
+        tally.open.set(tally.open.get() + 1);
+        tally.heads.set(tally.heads.get() + head);
+        Self { core, tally, head }
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
-        let Self(core, tally) = self;
+        let Self { core, tally, head } = self;
         tally.open.set(tally.open.get() - 1);
+        tally.heads.set(tally.heads.get() - *head);
         tally.ended.set(Some(core.gateway.clock.now()));
     }
 }
 
 /// Serves a request, until its answer has left or is given up.
 pub(super) async fn serve(
-    core: Rc<Core>,
-    tally: Rc<Tally>,
+    open: Open,
     client: IpAddr,
     (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>),
 ) {
-    tally.open.set(tally.open.get() + 1);
-    let _open = Open(&core, &tally);
+    let Open { core, tally, .. } = &open;
     let (parts, stream) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let body = Body::new(stream, head::announced(&parts.headers));
     let head = head::request(parts);
-    let answer = answer(&core, client, head, body, &mut respond).await;
+    let answer = answer(core, client, head, body, &mut respond).await;
     if let Some(response) = answer {
-        send(&core, &tally, is_head, response, respond).await;
+        send(core, tally, is_head, response, respond).await;
     }
 }
 

@@ -145,6 +145,19 @@ async fn h6_a_connection_over_which_nothing_is_asked_ends_with_a_farewell() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h6_what_comes_in_the_last_moment_of_a_connection_is_served() {
+    client(1 << 16, async |mut client| {
+        client.is_dead = true;
+        client.until(GOAWAY, 0).await;
+        // Both are there when the connection is looked at next.
+        client.ask(1, 2, END_STREAM).await;
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(client.until(DATA, 1).await, b"{\"status\":\"ok\"}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn h6_a_head_must_come_to_its_end() {
     for drops in [false, true] {
         client(1 << 16, async |mut client| {
@@ -230,6 +243,50 @@ async fn h6_an_upload_may_be_slow_but_must_come_to_an_end() {
                 break assert!(text.contains("less than 16384 bytes per second"), "{text}");
             }
         }
+    })
+    .await;
+}
+
+/// The head of a request whose body is to come, with 60 KB in 15 fields that the connection has had before; in the first one
+/// is new.
+fn large_block(is_first: bool) -> Vec<u8> {
+    let start = [&[0x83, 0x86, 0x04, 14][..], b"/v1/embeddings", &[0x01, 1], b"x"].concat();
+    // 4000 as 127 and the rest (RFC 7541, 5.1).
+    let new = [&[0x40, 3][..], b"x-a", &[0x7f, 0xa1, 0x1e], &[b'a'; 4000]].concat();
+    [start, if is_first { new } else { vec![0xbe; 15] }].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_072_heads_that_cost_their_client_nothing_are_bounded_together() {
+    let refused = u32::from(Reason::REFUSED_STREAM).to_be_bytes();
+    client(1 << 16, async |mut client| {
+        let last = 2 * 100 + 1;
+        for stream in (1..=last).step_by(2) {
+            assert!(client.send((HEADERS, END_HEADERS, stream, &large_block(stream == 1))).await);
+        }
+        // The first and 17 large ones are 1 MiB but for a few KiB.
+        for stream in (37..=last).step_by(2) {
+            assert_eq!(client.next().await, Some((RST_STREAM, 0, stream, refused.to_vec())));
+        }
+        client.ask(last + 2, 2, END_STREAM).await;
+        assert_eq!(client.until(DATA, last + 2).await, b"{\"status\":\"ok\"}", "others are served");
+        // Whoever leaves makes room for another.
+        client.send((RST_STREAM, 0, 3, &u32::from(Reason::CANCEL).to_be_bytes())).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        client.send((HEADERS, END_HEADERS, last + 4, &large_block(false))).await;
+        client.send((DATA, END_STREAM, last + 4, b"{}")).await;
+        assert!(client.until(DATA, last + 4).await.starts_with(b"{\"error\""));
+        client.send((HEADERS, END_HEADERS, last + 6, &large_block(false))).await;
+        client.send((DATA, END_STREAM, last + 6, b"{}")).await;
+        assert!(client.until(DATA, last + 6).await.starts_with(b"{\"error\""), "an answer made room");
+        // To be refused for ever is no way to keep a gateway busy.
+        let mut stream = last + 8;
+        client.send((HEADERS, END_HEADERS, stream, &large_block(false))).await;
+        while stream < 20_000 && client.send((HEADERS, END_HEADERS, stream + 2, &large_block(false))).await {
+            stream += 2;
+            tokio::task::yield_now().await;
+        }
+        assert!(client.farewells().await.contains(&Reason::ENHANCE_YOUR_CALM));
     })
     .await;
 }

@@ -38,7 +38,7 @@ pub(in crate::server) trait Socket: AsyncRead + AsyncWrite + Unpin {
 pub(super) struct Tally {
     /// Bytes that came.
     pub(super) received: Cell<u64>,
-    /// Frames that came and bring nothing: neither headers nor data nor room.
+    /// Frames that came and bring nothing: neither headers nor data nor room, or a head for which there is no room.
     pub(super) idle_frames: Cell<u64>,
     /// Blocks of headers that were begun.
     blocks: Cell<u64>,
@@ -54,6 +54,8 @@ pub(super) struct Tally {
     forsaken: Cell<bool>,
     /// Requests that are served or answered.
     pub(super) open: Cell<usize>,
+    /// Bytes of their heads, as HTTP/2 counts them.
+    pub(super) heads: Cell<usize>,
     /// When the last of them ended.
     pub(super) ended: Cell<Option<Instant>>,
     /// An answer was given up for which the whole connection had no room.
@@ -76,6 +78,11 @@ impl Tally {
     /// Whether the connection has room for no byte of any answer.
     pub(super) fn is_shut(&self) -> bool {
         self.blocked.get() || WINDOW + self.granted.get() <= self.sent.get()
+    }
+
+    /// There is no room for a head that came.
+    pub(super) fn note_refused(&self) {
+        add(&self.idle_frames, 1);
     }
 
     /// Nothing leaves the connection any more. Where the socket takes nothing, what waits there is thrown away with it.

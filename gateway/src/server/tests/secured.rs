@@ -1,13 +1,16 @@
-//! Inside TLS: a client that takes nothing is given up also where all of its answer is enciphered and waits.
+//! Inside TLS: a client that takes nothing is given up also where all of its answer is enciphered and waits, and is
+//! waited for within bounds when the connection ends.
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
 use crate::server::certificate::{Front, FrontFiles, Shown};
+use crate::server::client::ClientStream;
 
 /// What is shown, and a client that trusts it.
 fn pair() -> (Arc<Shown>, TlsConnector) {
@@ -78,4 +81,49 @@ async fn h6_a_client_inside_tls_that_takes_nothing_of_a_complete_answer_is_given
         stage.send_replace(Stage::Cutting);
         ended.await.expect("the core ends in peace");
     }
+}
+
+/// A client and its stream here, to which was written until neither the kernel nor TLS had room; and how much.
+async fn full() -> (TlsStream<TcpStream>, ClientStream, usize) {
+    let (shown, connector) = pair();
+    let listener =
+        bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
+    socket2::SockRef::from(&listener).set_send_buffer_size(1).expect("the least");
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    let to = listener.local_addr().expect("address");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = async { connector.connect(name, narrow(to).await).await.expect("a handshake") };
+    let accepted = async {
+        let (socket, _) = listener.accept().await.expect("a client");
+        TlsAcceptor::from(shown.config()).accept(socket).await.expect("a handshake")
+    };
+    let (client, accepted) = tokio::join!(client, accepted);
+    let (socket, session) = accepted.into_inner();
+    let mut stream = ClientStream::secured(Box::new(secure::Secured::new(socket, session)));
+    let mut written = 0;
+    while let Some(more) = stream.write(&[b'x'; secure::TAKEN]).now_or_never() {
+        written += more.expect("written");
+    }
+    (client, stream, written)
+}
+
+#[tokio::test]
+async fn h6_a_goodbye_waits_until_a_client_has_room_for_it() {
+    let (mut client, mut stream, written) = full().await;
+    let mut answer = Vec::new();
+    let end = async move {
+        stream.goodbye().await;
+        drop(stream);
+    };
+    let ((), read) = tokio::join!(end, client.read_to_end(&mut answer));
+    assert_eq!(read.expect("an end that was told"), written);
+}
+
+#[tokio::test]
+async fn h6_a_client_without_room_for_a_goodbye_is_waited_for_within_bounds() {
+    let (client, mut stream, _) = full().await;
+    tokio::time::pause();
+    let error = stream.end().await.expect_err("there is no room");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(client);
 }

@@ -101,7 +101,10 @@ async fn story(fleet: &mut Fleet) -> Vec<Engine> {
     assert_eq!(fleet.settled(2).await, first, "killed while they wake up: the same two");
     requests.join_all().await;
     assert_eq!(parked(fleet, 2).await, first);
-    assert!(!fleet.log().contains("could not be") && !fleet.log().contains("was woken and"), "all woke up");
+    assert!(
+        !fleet.log().contains("could not be") && !fleet.log().contains("awake and not ready"),
+        "all woke up"
+    );
     first
 }
 

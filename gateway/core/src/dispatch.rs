@@ -246,7 +246,9 @@ impl Dispatcher {
         if comes && self.replicas.get(id).is_some_and(Replica::is_open) {
             self.grew(now, id, was_ready == 0);
         }
-        self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain | Change::Asleep);
+        self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
+        // Its probe says so at each look.
+        self.pressed |= comes && change == Change::Asleep;
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
             self.warm_since = now;

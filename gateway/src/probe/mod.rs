@@ -113,7 +113,7 @@ impl Prober {
     }
 
     async fn until_ready(&self, pool: &Arc<Pool>, endpoint: &Endpoint, starting: bool) {
-        let (mut last, mut asleep) = (None, false);
+        let mut last = None;
         while let Err(no) = self.readiness(endpoint).await {
             endpoint.note_trouble(&no.to_string());
             if let Some(found) = no.unfit().filter(|found| last != Some(*found)) {
@@ -125,9 +125,8 @@ impl Prober {
                 tokio::time::sleep(STARTING).await;
                 continue;
             }
-            if !std::mem::replace(&mut asleep, true) {
-                pool.change(endpoint.id(), Change::Asleep);
-            }
+            // At each look: what happens to the replica meanwhile may have it start anew, and it sleeps still.
+            pool.change(endpoint.id(), Change::Asleep);
             tokio::time::sleep(READY).await;
         }
     }

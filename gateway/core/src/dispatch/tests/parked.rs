@@ -73,6 +73,23 @@ fn c5_c6_a_sleeper_that_was_taken_out_drains_however_it_wakes_until_that_is_undo
 }
 
 #[test]
+fn c5_c6_one_that_was_found_asleep_while_it_drained_is_parked_when_that_is_undone_and_it_sleeps_still() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    let id = ReplicaId(1);
+    dispatcher.change(ms(0), id, Change::Starting(Capacity::ONE));
+    for (change, expected) in [
+        (Change::Draining, Phase::Draining),
+        (Change::Asleep, Phase::Draining),
+        (Change::Undrain, Phase::Starting),
+        (Change::Asleep, Phase::Parked),
+        (Change::Asleep, Phase::Parked),
+    ] {
+        dispatcher.change(ms(10), id, change);
+        assert_eq!(phase(&dispatcher, 1), Some(expected), "{change:?}");
+    }
+}
+
+#[test]
 fn c6_one_that_is_found_asleep_is_parked_and_one_that_somebody_woke_serves() {
     let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
     let id = ReplicaId(1);
@@ -80,6 +97,8 @@ fn c6_one_that_is_found_asleep_is_parked_and_one_that_somebody_woke_serves() {
     dispatcher.change(ms(10), id, Change::Asleep);
     assert_eq!(phase(&dispatcher, 1), Some(Phase::Parked));
     assert!(dispatcher.take_pressed());
+    dispatcher.change(ms(15), id, Change::Asleep);
+    assert!(!dispatcher.take_pressed(), "that is known");
     ticket(dispatcher.arrive(ms(20), &ask(0)));
     dispatcher.change(ms(30), id, Change::Ready);
     assert_eq!(dispatcher.take_woken().len(), 1);

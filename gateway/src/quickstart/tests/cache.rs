@@ -124,13 +124,15 @@ async fn killed(world: &World, moment: &str) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = Vec::new();
     while let Some(line) = lines.next_line().await.unwrap() {
         if line.starts_with(moment) {
             child.kill().await.unwrap();
             return;
         }
+        said.push(line);
     }
-    panic!("never said {moment}");
+    panic!("never said {moment}, but: {}", said.join("\n"));
 }
 
 #[tokio::test]

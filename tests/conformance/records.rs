@@ -8,6 +8,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_tests::client::{Answer, Client};
 use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::{Gateway, binary};
 use tokio::process::Command;
 
@@ -80,8 +81,11 @@ async fn m3_what_is_not_on_the_disk_is_told_to_who_only_looks_and_costs_the_exit
     gateway.terminate();
     let exit = gateway.ended().await;
     assert_eq!(exit.code(), Some(1));
-    let log = gateway.log();
-    let last = log.lines().find(|line| line.starts_with("error: ")).unwrap_or(&log).to_owned();
+    let last = eventually("its last words", async || {
+        let log = gateway.log();
+        log.lines().find(|line| line.starts_with("error: ")).map(str::to_owned).ok_or(log)
+    })
+    .await;
     for part in ["does not hold everything: another file", "lost with this process: a top-up of the credit"] {
         assert!(last.contains(part), "{part} in {last}");
     }

@@ -100,6 +100,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::sleep as put_to_bed;
     use super::*;
     use crate::config::BaseUrl;
     use crate::upstream::dial::Site;
@@ -148,7 +149,7 @@ mod tests {
                 }
             }
         };
-        let (slept, ()) = tokio::join!(sleep(Place { site: &site, prefix: "" }), engine);
+        let (slept, ()) = tokio::join!(put_to_bed(Place { site: &site, prefix: "" }), engine);
         assert!(slept.is_ok(), "{slept:?}");
     }
 }

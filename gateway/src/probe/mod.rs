@@ -1,7 +1,9 @@
 //! Asks replicas how they are, over the same protocol as traffic (C-115), and tells the pool.
 //!
-//! Ready means: the engine's own health check says so, the model is listed (C-028), and it does not sleep (C6). A replica that delivers bytes is
-//! alive whatever its health check says (C-006); what failed checks mean is for `tidegate_gateway_core::health`. While it is ready, its engine is asked how full it is (G2). Never sends a completion; never ejects for slowness alone.
+//! Ready means: the engine's own health check says so, the model is listed (C-028), and it does not sleep (C6). A
+//! replica that delivers bytes is alive whatever its health check says (C-006); what failed checks mean is for
+//! `tidegate_gateway_core::health`. While it is ready, its engine is asked how full it is (G2). Never sends a
+//! completion; never ejects for slowness alone.
 
 pub mod asleep;
 pub mod dialect;

@@ -1,5 +1,5 @@
-//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, in the clear or inside TLS: one thread, one runtime, one listener and one
-//! set of upstream connections per core, so that a request never changes cores.
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, in the clear or inside TLS: one thread, one runtime, one
+//! listener and one set of upstream connections per core, so that a request never changes cores.
 
 pub mod certificate;
 mod client;

@@ -1,5 +1,5 @@
-//! The control loop's calls of its provider, and of engines that are to sleep or to wake up: each in a task of its own, at most one for a replica at a time. Decides
-//! neither what is started nor what is stopped.
+//! The control loop's calls of its provider, and of engines that are to sleep or to wake up: each in a task of its own,
+//! at most one for a replica at a time. Decides neither what is started nor what is stopped.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What survives a restart: sizes that were set or tuned while the gateway ran, replicas that were taken out, what was
-//! spent, top-ups and past decisions, in one SQLite file of the state directory. One thread writes it; whoever has something to keep leaves it there and goes on.
-//! Decides nothing about any of it.
+//! spent, top-ups and past decisions, in one SQLite file of the state directory. One thread writes it; whoever has
+//! something to keep leaves it there and goes on. Decides nothing about any of it.
 
 mod batch;
 mod epoch;

@@ -142,16 +142,20 @@ impl Control {
     pub async fn run(mut self, shutdown: impl Future<Output = Shutdown> + Send) -> Vec<ReplicaId> {
         let span = debug_span!("control", deployment = %self.name);
         async move {
-            tokio::pin!(shutdown);
+            let fleet = Arc::clone(&self.fleet);
+            let keeps = self.house.clone().keep_on(self.name.clone(), move || fleet.observe().at);
+            tokio::pin!(shutdown, keeps);
             loop {
                 let listed = tokio::select! {
                     how = &mut shutdown => return self.finish(how).await,
                     listed = list(&*self.provider) => listed,
+                    () = &mut keeps => continue,
                 };
                 let rest = self.step(listed);
                 tokio::select! {
                     how = &mut shutdown => return self.finish(how).await,
                     () = self.rest(rest) => {}
+                    () = &mut keeps => {}
                 }
             }
         }
@@ -311,7 +315,8 @@ impl Control {
         let capacity = offer.capacity;
         self.book.order(id, capacity, offer.price, now);
         self.tell(id, Change::Ordered { capacity });
-        self.call(id, CallKind::Start(offer));
+        let recorded = self.house.begins(&self.name, id, offer.price, now);
+        self.call_after(recorded, id, CallKind::Start(offer));
     }
 
     fn notice_ready(&mut self, observed: &Observation) {

@@ -7,19 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tidegate_scaler_core::budget::ledger::Spent;
+use tidegate_scaler_core::budget::ledger::{Ledger, Spent};
 use tidegate_scaler_core::budget::{Bounds, Budget, Moment};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
 
 use crate::store::{Epoch, Kept, KeptAccount, Stamp, Store};
 
-/// How often an account is kept while nothing but time changes it. After a crash, what still runs is paid for to the
+/// How often accounts are kept while nothing but time changes them. After a crash, what still runs is paid for to the
 /// second all the same; only what died with the gateway costs so much too little.
-const KEEP_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_EVERY: Duration = Duration::from_secs(1);
+/// How long a start or a stop waits for the disk, so that what it is about to change is on record before: a disk that
+/// takes nothing must not hold it.
+const RECORD_LIMIT: Duration = Duration::from_secs(1);
 
 /// A handle on what is shared; cheap to clone. The default remembers nothing and bounds nothing.
 ///
@@ -69,8 +73,10 @@ struct Shared {
     budget: Budget,
     /// All that was ever added to the configured credit.
     added: Money,
-    /// What was kept last of each account, and when.
-    noted: BTreeMap<DeploymentName, (Spent, Instant)>,
+    /// What was kept last of each account.
+    noted: BTreeMap<DeploymentName, Spent>,
+    /// When all of them were last kept.
+    swept: Instant,
 }
 
 /// Where things are kept, and what an earlier run left.
@@ -124,7 +130,7 @@ impl House {
                 budget.catch_up(&name, Duration::ZERO, &[], Instant::ZERO);
             }
         }
-        let shared = Shared { budget, added, noted: BTreeMap::new() };
+        let shared = Shared { budget, added, ..Shared::default() };
         let records = Records { store, epoch, accounts: Arc::new(own) };
         Self { shared: Arc::new(Mutex::new(shared)), records: Some(records), asleep: Asleep::default() }
     }
@@ -168,9 +174,54 @@ impl House {
         work(&mut self.lock().budget, now)
     }
 
-    /// Keeps the account of `name` as of `now`, where that is due: its fleet has changed, or some time has passed.
+    /// Keeps the account of `name` as of `now` at once where what costs there has changed, and all accounts where some time
+    /// has passed.
     pub(crate) fn keep(&self, name: &DeploymentName, now: Instant) {
-        self.note(name, now, false);
+        self.note(name, now);
+    }
+
+    /// Keeps accounts as time passes, whatever the loop of `name` waits for; never ends.
+    pub(crate) async fn keep_on(self, name: DeploymentName, now: impl Fn() -> Instant) {
+        if self.records.is_none() {
+            return std::future::pending().await;
+        }
+        loop {
+            sleep(KEEP_EVERY).await;
+            self.keep(&name, now());
+        }
+    }
+
+    /// Replica `id` of `name` is ordered and costs from `now` on.
+    pub(crate) fn begins(
+        &self,
+        name: &DeploymentName,
+        id: ReplicaId,
+        price: Price,
+        now: Instant,
+    ) -> Recorded {
+        self.recorded(name, now, |ledger, paid| ledger.begin(id, price, paid))
+    }
+
+    /// A replica of `name` is about to be stopped: what it has cost until `now` is kept before.
+    pub(crate) fn about_to_end(&self, name: &DeploymentName, now: Instant) -> Recorded {
+        self.recorded(name, now, Ledger::pass)
+    }
+
+    /// Replica `id` of `name` is gone and costs nothing from `now` on.
+    pub(crate) fn ends(&self, name: &DeploymentName, id: ReplicaId, now: Instant) {
+        drop(self.recorded(name, now, |ledger, paid| ledger.end(id, paid)));
+    }
+
+    fn recorded(
+        &self,
+        name: &DeploymentName,
+        now: Instant,
+        change: impl FnOnce(&mut Ledger, Instant),
+    ) -> Recorded {
+        self.with_budget(now, |budget, paid| budget.account(name).map(|ledger| change(ledger, paid)));
+        let Some(records) = self.records.as_ref() else { return Recorded(None) };
+        let (mut shared, paid) = (self.lock(), self.paid(now));
+        Recorded(shared.leave(records, name, paid).then(|| records.store.clone()))
     }
 
     /// Keeps the account of `name` one last time, with the fleet as of `now`.
@@ -180,21 +231,24 @@ impl House {
         self.with_budget(now, |budget, paid| {
             awake(budget).then(|| budget.see(name, replicas, false, Moment { now, paid }))
         });
-        self.note(name, now, true);
+        drop(self.recorded(name, now, Ledger::pass));
     }
 
-    fn note(&self, name: &DeploymentName, now: Instant, must: bool) {
+    fn note(&self, name: &DeploymentName, now: Instant) {
         let Some(records) = &self.records else { return };
         let (mut shared, now) = (self.lock(), self.paid(now));
-        let Some(spent) = shared.budget.ledger(name).and_then(|ledger| ledger.state()).cloned() else {
-            return;
-        };
-        let due = shared.noted.get(name).is_none_or(|(noted, at)| {
-            !noted.runs_like(&spent) || (*noted != spent && (must || now.since(*at) >= KEEP_EVERY))
-        });
-        if due {
-            shared.noted.insert(name.clone(), (spent.clone(), now));
-            records.store.account(name, spent, now);
+        // Each of many loops asks each second: half of that, so that none finds the others' turn a moment too young.
+        if now.since(shared.swept) >= KEEP_EVERY / 2 {
+            shared.swept = now;
+            let names: Vec<_> = shared.noted.keys().cloned().collect();
+            for name in names {
+                shared.leave(records, &name, now);
+            }
+        }
+        let spent = shared.budget.ledger(name).and_then(|ledger| ledger.state());
+        let known = shared.noted.get(name);
+        if spent.is_some_and(|spent| known.is_none_or(|known| !known.runs_like(spent))) {
+            shared.leave(records, name, now);
         }
     }
 
@@ -217,7 +271,34 @@ impl House {
     }
 }
 
+/// What was left to be written before a provider is called.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Recorded(Option<Store>);
+
+impl Recorded {
+    /// Waits until it is written, within bounds; what cannot be written now stays in memory, as everything does.
+    pub(crate) async fn written(self) {
+        if let Some(store) = self.0 {
+            let _ = timeout(RECORD_LIMIT, store.flush()).await;
+        }
+    }
+}
+
 impl Shared {
+    /// Leaves the account of `name` as of `now` to be written at once, unless it is as it was kept last; whether it did.
+    fn leave(&mut self, records: &Records, name: &DeploymentName, now: Instant) -> bool {
+        let Some(ledger) = self.budget.account(name) else { return false };
+        ledger.pass(now);
+        let Some(spent) = ledger.state() else { return false };
+        if self.noted.get(name) == Some(spent) {
+            return false;
+        }
+        self.noted.insert(name.clone(), spent.clone());
+        records.store.account(name, spent.clone(), now);
+        true
+    }
+
     fn credit(&self, now: Instant) -> Option<Credit> {
         let configured = Money(self.budget.bounds().credit?.0.saturating_sub(self.added.0));
         Some(Credit { configured, added: self.added, left: self.budget.credit(now)? })

@@ -78,3 +78,29 @@ async fn m2_ten_kills_in_the_middle_of_writes_and_no_money_is_lost_or_spent_twic
     }
     gateway.leaves_nothing().await;
 }
+
+#[tokio::test]
+async fn m2_a_replica_that_was_stopped_a_moment_before_a_kill_is_paid_for() {
+    let deployment = engines(QUICK).set("max", 1).set("window", "1s").set("process.price", PRICE);
+    let mut gateway = Gateway::launch(Config::of(deployment)).await;
+    for round in 0..3 {
+        gateway.chat(&json!({"model": "chat", "stream": true, "max_tokens": 1000})).await.whole().await;
+        // What is told of one that serves is on record before it is stopped.
+        let serving = Cell::new(0.0);
+        eventually("nothing runs any more", async || {
+            let status = gateway.status().await;
+            let all = status["deployments"][0]["replicas"].as_array().expect("replicas").clone();
+            if all.iter().any(|one| one["phase"] == "ready") {
+                serving.set(spent(&status));
+            }
+            if all.is_empty() { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
+        gateway.kill();
+        gateway.restart().await;
+        let status = first_status(&gateway, "the account goes on", |money| money["spent"] != 0).await;
+        let (found, before) = (spent(&status), serving.get());
+        assert!(before > 0.0 && found >= before, "round {round}: {found} spent, and {before} before");
+    }
+    gateway.leaves_nothing().await;
+}

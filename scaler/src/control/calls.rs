@@ -16,6 +16,7 @@ use tracing::Instrument;
 use super::book::Way;
 use super::{Control, STOP_RETRY};
 use crate::fleet::{Change, Fleet, NoSleep};
+use crate::house::Recorded;
 use crate::provider::{Provider, ProviderError};
 
 /// How long an engine may take to fall asleep: it may have to move all its weights to the machine's memory. So long may its
@@ -48,13 +49,19 @@ impl Control {
             self.waits.remove(&id);
         }
         for id in self.book.stops_due(now) {
-            self.call(id, CallKind::Stop);
+            let recorded = self.house.about_to_end(&self.name, now);
+            self.call_after(recorded, id, CallKind::Stop);
         }
     }
 
-    /// Calls the provider in a task of its own: a slow stop holds up nobody. A start or a stop is never cut off;
-    /// a sleep or a wake is, at its limit, and the replica is stopped then.
+    /// Calls the provider at once.
     pub(super) fn call(&mut self, id: ReplicaId, kind: CallKind) {
+        self.call_after(Recorded::default(), id, kind);
+    }
+
+    /// Calls the provider in a task of its own: a slow stop holds up nobody. A start or a stop is never cut off;
+    /// a sleep or a wake is, at its limit, and the replica is stopped then. What it changes for the account is on record before.
+    pub(super) fn call_after(&mut self, recorded: Recorded, id: ReplicaId, kind: CallKind) {
         let (fleet, provider) = (Arc::clone(&self.fleet), Arc::clone(&self.provider));
         let (wait, given_up) = oneshot::channel();
         if matches!(kind, CallKind::Park | CallKind::Wake(_)) {
@@ -63,6 +70,7 @@ impl Control {
         let asked = kind.clone();
         let work = async move {
             let done = |()| None;
+            recorded.written().await;
             match asked {
                 CallKind::Start(offer) => {
                     provider.start(id, offer).await.map(done).map_err(ProviderError::reason)
@@ -90,7 +98,12 @@ impl Control {
         // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
         let Ok(Call { id, kind, result }) = call else { return };
         let news = match kind {
-            CallKind::Start(_) => self.book.start_ended(id, result.map(drop)),
+            CallKind::Start(_) => {
+                if result.is_err() {
+                    self.house.ends(&self.name, id, self.now());
+                }
+                self.book.start_ended(id, result.map(drop))
+            }
             CallKind::Park => {
                 self.waits.remove(&id);
                 let result = result.map(|way| way.unwrap_or(Way::Engine));
@@ -113,6 +126,9 @@ impl Control {
             }
             CallKind::Stop => {
                 let stopped = result.is_ok();
+                if stopped {
+                    self.house.ends(&self.name, id, self.now());
+                }
                 if let Err(why) = result {
                     self.log.stop_failed(id, &why, STOP_RETRY);
                     self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));

@@ -3,7 +3,8 @@
 use tidegate_shared::id::ReplicaId;
 use tokio::time::{sleep, timeout};
 
-use super::{CALLS_LIMIT, Control, STOP_RETRY, Shutdown, list};
+use super::{CALLS_LIMIT, Control, Shutdown, list};
+use crate::house::KEEP_EVERY;
 
 impl Control {
     pub(super) async fn finish(mut self, how: Shutdown) -> Vec<ReplicaId> {
@@ -47,7 +48,7 @@ impl Control {
             self.call_stops(self.now());
             tokio::select! {
                 Some(call) = self.calls.join_next() => self.settle(call),
-                () = sleep(STOP_RETRY) => {}
+                () = sleep(KEEP_EVERY) => self.house.keep(&self.name, self.now()),
             }
         }
     }

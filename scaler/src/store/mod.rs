@@ -166,9 +166,9 @@ impl Store {
         Ok((Self { desk }, kept))
     }
 
-    /// What `name` had spent at `at`.
+    /// What `name` had spent at `at`; written at once.
     pub fn account(&self, name: &DeploymentName, spent: Spent, at: Instant) {
-        self.desk.leave(|batch| drop(batch.accounts.insert(name.clone(), (spent, at))));
+        self.desk.leave_urgent(|batch| drop(batch.accounts.insert(name.clone(), (spent, at))));
     }
 
     /// A decision of `name`.

@@ -14,6 +14,7 @@ use crate::house::{Asleep, Credit, House};
 use tidegate_scaler_core::budget::{Bounds, Moment};
 
 mod lost;
+mod money;
 mod unreadable;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -90,87 +91,6 @@ async fn e1_decisions_and_settings_survive_and_are_told_with_their_age() {
     assert_eq!(told, [(4, 9), (3, 107), (2, 108)], "newest first, over both runs");
     assert_eq!(past[1].decision, decision(at(3), 3), "nothing of it is lost");
     assert_eq!(store.decisions(&DeploymentName::new("other"), 9, at(1)).await.unwrap(), []);
-}
-
-#[tokio::test]
-async fn m2_a_restart_pays_for_the_time_between_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let (store, kept) = open(dir.path(), 100);
-    let house = House::kept(credit(1_000_000), store.clone(), kept, &[chat()]);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    let see = |house: &House, second, fleet: &[ReplicaFacts]| {
-        house.with_budget(at(second), |budget, paid| {
-            budget.see(&chat(), fleet, false, Moment { now: at(second), paid })
-        });
-        house.keep(&chat(), at(second));
-    };
-    see(&house, 0, &[replica(1), replica(2)]);
-    see(&house, 5, &[replica(1), replica(2)]);
-    store.flush().await.unwrap();
-    assert_eq!(house.top_up(Money(500), at(5)).unwrap().left, Money(1_000_500 - 10_000));
-    // Killed here: nothing of the 5 s since the account was last kept is on disk.
-    store.close().await;
-
-    for run in [150, 160] {
-        let (store, kept) = open(dir.path(), run);
-        let house = House::kept(credit(1_000_000), store.clone(), kept, &[chat()]);
-        house.open(&chat(), Price::FREE, 0, at(1));
-        // Killed before the provider answered: the next run pays all the same.
-        store.close().await;
-    }
-    let (store, kept) = open(dir.path(), 200);
-    let house = House::kept(credit(1_000_000), store.clone(), kept, &[chat()]);
-    house.open(&chat(), Price::FREE, 0, at(1));
-    for _ in 0..2 {
-        house.resume(&chat(), &[ReplicaId(1)], at(3));
-    }
-    // One ran from second 100 to 203 of the boot, the other is known to have run until the account was kept at 100.
-    let told = house.credit(at(3)).unwrap();
-    assert_eq!(
-        told,
-        Credit { configured: Money(1_000_000), added: Money(500), left: Money(1_000_500 - 103_000) }
-    );
-    house.close(&chat(), &[], at(4));
-    store.close().await;
-
-    let (store, kept) = open(dir.path(), 900);
-    let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
-    assert_eq!(
-        house.credit(at(0)).unwrap().left,
-        Money(1_000_500 - 104_000),
-        "spent by one that is gone now"
-    );
-}
-
-#[tokio::test]
-async fn m2_what_runs_is_paid_for_while_the_machine_sleeps() {
-    let (dir, slept) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
-    let (store, kept) = open(dir.path(), 100);
-    let told = Arc::clone(&slept);
-    let asleep = Asleep::new(move || Duration::from_secs(told.load(Ordering::Relaxed)));
-    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]).that_sleeps(asleep);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    let see = |second| {
-        house.with_budget(at(second), |budget, paid| {
-            budget.see(&chat(), &[replica(1)], false, Moment { now: at(second), paid })
-        });
-        house.keep(&chat(), at(second));
-        house.credit(at(second)).unwrap().left
-    };
-    assert_eq!((see(0), see(10)), (Money(100_000_000), Money(100_000_000 - 10_000)));
-    slept.store(3600, Ordering::Relaxed);
-    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "an hour of sleep, and 11 s awake");
-    slept.store(3599, Ordering::Relaxed);
-    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "no time goes back");
-    store.close().await;
-
-    // The next run of the same boot began 20 s later, by a clock that goes on in sleep.
-    let (store, kept) = open(dir.path(), 100 + 3611 + 20);
-    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    house.resume(&chat(), &[ReplicaId(1)], at(0));
-    assert_eq!(house.credit(at(0)).unwrap().left, Money(100_000_000 - 3_631_000), "nothing twice");
-    store.close().await;
 }
 
 #[tokio::test]

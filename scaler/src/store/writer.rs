@@ -17,7 +17,7 @@ use super::schema::told;
 use super::table::Table;
 use super::{ENDED, Past, StoreView};
 
-/// What comes within this time is written together: a power cut costs no more than that.
+/// What comes within this time is written together, except accounts: a power cut costs no more than that.
 const PACE: Duration = Duration::from_secs(1);
 /// The pause after a failed write; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -73,6 +73,8 @@ struct State {
     writing: Waiting,
     /// Rows that cannot be read, and why.
     unreadable: BTreeMap<String, String>,
+    /// Something of the batch is not to wait, unless the disk takes nothing.
+    urgent: bool,
     asks: Vec<Ask>,
     trouble: Option<String>,
     closing: Vec<oneshot::Sender<()>>,
@@ -93,6 +95,15 @@ impl Desk {
         if idle {
             self.left.notify_one();
         }
+    }
+
+    /// Leaves something that is written without a wait for more, with all that was left before.
+    pub(super) fn leave_urgent(&self, put: impl FnOnce(&mut Batch)) {
+        let mut state = self.lock();
+        put(&mut state.batch);
+        state.urgent = true;
+        drop(state);
+        self.left.notify_one();
     }
 
     /// Asks; the error is for people.
@@ -139,14 +150,14 @@ impl Desk {
     }
 
     fn write_until_closed(&self, mut table: Table) {
-        let mut pause = PACE;
+        let mut failed = None;
         let mut retry = RETRY_MIN;
         loop {
-            let (batch, asks, closing) = self.next(pause);
+            let (batch, asks, closing) = self.next(failed);
             let written = self.write(&mut table, batch);
-            (pause, retry) = match written {
-                Ok(()) => (PACE, RETRY_MIN),
-                Err(_) => (retry, (retry * 2).min(RETRY_MAX)),
+            (failed, retry) = match written {
+                Ok(()) => (None, RETRY_MIN),
+                Err(_) => (Some(retry), (retry * 2).min(RETRY_MAX)),
             };
             for ask in asks {
                 self.answer(&mut table, ask, &written);
@@ -157,13 +168,14 @@ impl Desk {
         }
     }
 
-    /// Waits until something is to be done, and for `pause` more unless somebody asks; takes it. From time to time there
-    /// is nothing, and the file is looked at all the same.
-    fn next(&self, pause: Duration) -> (Batch, Vec<Ask>, bool) {
+    /// Waits until something is to be done, and for more unless that is urgent or somebody asks; takes it. After a write
+    /// that `failed`, it waits for so long. From time to time there is nothing, and the file is looked at all the same.
+    fn next(&self, failed: Option<Duration>) -> (Batch, Vec<Ask>, bool) {
         let mut state = self.lock();
         let (began, mut since) = (Clock::now(), None);
         loop {
             let urgent = !state.asks.is_empty() || !state.closing.is_empty();
+            let pause = failed.unwrap_or(if state.urgent { Duration::ZERO } else { PACE });
             let waited = since.map_or(Duration::ZERO, |since: Clock| since.elapsed());
             if urgent || (!state.batch.is_empty() && waited >= pause) {
                 break;
@@ -182,7 +194,7 @@ impl Desk {
         }
         let batch = Batch { dropped: state.batch.dropped, ..Batch::default() };
         let batch = std::mem::replace(&mut state.batch, batch);
-        state.writing = batch.waiting();
+        (state.writing, state.urgent) = (batch.waiting(), false);
         (batch, std::mem::take(&mut state.asks), !state.closing.is_empty())
     }
 

@@ -71,17 +71,38 @@ impl Ledger {
 
     /// A new fee for each ready replica, from `now` on: the mode was changed.
     pub fn set_fee(&mut self, base_fee: Price, now: Instant) {
+        self.pass(now);
+        self.base_fee = base_fee;
+    }
+
+    /// What costs has cost until `now`; nothing where nobody has looked yet.
+    pub fn pass(&mut self, now: Instant) {
         self.charge(now.since(self.last));
         self.last = self.last.max(now);
-        self.base_fee = base_fee;
+    }
+
+    /// Replica `id` is ordered and costs from `now` on. Whether it is there is for the next [`Ledger::see`] to tell.
+    pub fn begin(&mut self, id: ReplicaId, price: Price, now: Instant) {
+        if !self.asleep {
+            self.pass(now);
+            self.spent.running.retain(|(known, _)| *known != id);
+            self.spent.running.push((id, price));
+        }
+    }
+
+    /// Replica `id` is gone and costs nothing from `now` on. One that was ready was not when it was stopped, so no fee ends.
+    pub fn end(&mut self, id: ReplicaId, now: Instant) {
+        if !self.asleep {
+            self.pass(now);
+            self.spent.running.retain(|(known, _)| *known != id);
+        }
     }
 
     /// The fleet as of `now`. What was there until now has cost until now; what is not there any more costs nothing from
     /// now on, and what is there does, in whatever phase: a machine that loads, drains or resists its end is paid for.
     pub fn see(&mut self, replicas: &[ReplicaFacts], now: Instant) {
         self.catch_up(Duration::ZERO, &[], now);
-        self.charge(now.since(self.last));
-        self.last = self.last.max(now);
+        self.pass(now);
         self.spent.running = replicas.iter().map(|replica| (replica.id, replica.price)).collect();
         self.spent.warm =
             u32::try_from(replicas.iter().filter(|replica| replica.is_ready()).count()).unwrap_or(u32::MAX);

@@ -133,6 +133,11 @@ impl Budget {
         }
     }
 
+    /// The account of `name`, to be charged; `None` where it was not opened.
+    pub fn account(&mut self, name: &DeploymentName) -> Option<&mut Ledger> {
+        self.accounts.get_mut(name).map(|account| &mut account.ledger)
+    }
+
     /// `name` has another floor and another fee from `now` on, by the clock of money.
     pub fn change(&mut self, name: &DeploymentName, base_fee: Price, floor: u32, now: Instant) {
         if let Some(account) = self.accounts.get_mut(name) {

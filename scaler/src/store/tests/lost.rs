@@ -13,7 +13,7 @@ async fn after(dir: &Path) -> (Option<String>, usize) {
 }
 
 /// What a `kill -9` would leave.
-fn killed(dir: &Path) -> tempfile::TempDir {
+pub(super) fn killed(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();

@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{Instrument, debug_span};
 
 use crate::fleet::{Change, Fleet};
-use crate::house::House;
+use crate::house::{House, Recorded};
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
 use calls::{Call, CallKind, WAKE_LIMIT};
@@ -184,7 +184,7 @@ impl Control {
 
     /// What an earlier run left goes on costing from where that run ended (M2).
     fn resume(&self, listed: &[Instance]) {
-        let lives = |one: &&Instance| !matches!(one.state, InstanceState::Exited { .. });
+        let lives = |one: &&Instance| one.costs && !matches!(one.state, InstanceState::Exited { .. });
         let still: Vec<_> = listed.iter().filter(lives).map(|one| one.id).collect();
         self.house.resume(&self.name, &still, self.now());
     }
@@ -312,10 +312,12 @@ impl Control {
         self.next_id = self.next_id.max(self.provider.next_id().0);
         let id = ReplicaId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
-        let capacity = offer.capacity;
-        self.book.order(id, capacity, offer.price, now);
-        self.tell(id, Change::Ordered { capacity });
-        let recorded = self.house.begins(&self.name, id, offer.price, now);
+        self.book.order(id, &offer, now);
+        self.tell(id, Change::Ordered { capacity: offer.capacity });
+        let recorded = match offer.queues {
+            true => Recorded::default(),
+            false => self.house.begins(&self.name, id, offer.price, now),
+        };
         self.call_after(recorded, id, CallKind::Start(offer));
     }
 

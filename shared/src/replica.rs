@@ -115,13 +115,17 @@ pub struct ReplicaFacts {
     /// Whether an operator has it take only the requests of conversations that are at home there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_only: bool,
+    /// Whether its provider has no machine for it yet, so that it costs nothing (M2).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_line: bool,
 }
 
 impl ReplicaFacts {
     /// A replica of which nothing else is known: no request, no conversation, no price, no figure of its engine.
     pub const fn new(id: ReplicaId, phase: Phase, since: Instant, capacity: Capacity) -> Self {
         let (in_flight, conversations, price) = (0, 0, Price::FREE);
-        let (load, memory, waiting, hold, own_only) = (None, None, None, None, false);
+        let (load, memory, waiting, hold) = (None, None, None, None);
+        let (own_only, in_line) = (false, false);
         Self {
             id,
             phase,
@@ -135,6 +139,7 @@ impl ReplicaFacts {
             waiting,
             hold,
             own_only,
+            in_line,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::offer::Price;
+use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -63,6 +63,8 @@ struct Member {
     ordered_here: bool,
     /// Its provider has no room for it yet.
     queued: bool,
+    /// It has no machine yet, and costs nothing.
+    in_line: bool,
     /// A provider call for it is running; there is never a second one.
     busy: bool,
     /// An operator takes it out.
@@ -100,8 +102,8 @@ struct End {
 
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
-        let (ordered_here, queued, busy, let_go) = (false, false, false, false);
-        let (end, not_before) = (None, Instant::ZERO);
+        let (ordered_here, queued, in_line, busy) = (false, false, false, false);
+        let (let_go, end, not_before) = (false, None, Instant::ZERO);
         let (turned, began) = (since, since);
         Self {
             capacity,
@@ -112,6 +114,7 @@ impl Member {
             stage,
             ordered_here,
             queued,
+            in_line,
             busy,
             let_go,
             end,
@@ -152,6 +155,7 @@ impl Book {
             .members
             .entry(listed.id)
             .or_insert_with(|| Member::new(listed.capacity, listed.price, now, Stage::Ordered));
+        member.in_line = !listed.costs;
         if member.end.is_some() {
             return Vec::new();
         }
@@ -186,10 +190,11 @@ impl Book {
         }
     }
 
-    /// Enters a replica whose start is about to be called.
-    pub(super) fn order(&mut self, id: ReplicaId, capacity: Capacity, price: Price, now: Instant) {
-        let member =
-            Member { ordered_here: true, busy: true, ..Member::new(capacity, price, now, Stage::Ordered) };
+    /// Enters a replica whose start on `offer` is about to be called. Where it may have to wait for a machine, it costs from
+    /// the moment at which its provider says that it has one.
+    pub(super) fn order(&mut self, id: ReplicaId, offer: &Offer, now: Instant) {
+        let new = Member::new(offer.capacity, offer.price, now, Stage::Ordered);
+        let member = Member { ordered_here: true, busy: true, in_line: offer.queues, ..new };
         self.members.insert(id, member);
     }
 
@@ -305,7 +310,7 @@ impl Book {
                 let found =
                     observed.iter().position(|facts| facts.id == id).map(|at| observed.swap_remove(at));
                 let mut facts = found.unwrap_or_else(|| member.facts(id));
-                facts.price = member.price;
+                (facts.price, facts.in_line) = (member.price, member.in_line);
                 if member.end.is_some() || member.let_go {
                     facts.phase = Phase::Gone;
                 }

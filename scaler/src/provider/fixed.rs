@@ -21,7 +21,13 @@ impl Fixed {
     pub fn new(replicas: impl IntoIterator<Item = (String, Capacity)>) -> Self {
         let instances = (1..).zip(replicas).map(|(id, (url, capacity))| {
             let url = url.trim_end_matches('/').to_owned();
-            Instance { id: ReplicaId(id), capacity, price: Price::FREE, state: InstanceState::Up { url } }
+            Instance {
+                id: ReplicaId(id),
+                capacity,
+                price: Price::FREE,
+                state: InstanceState::Up { url },
+                costs: true,
+            }
         });
         Self { instances: instances.collect() }
     }
@@ -74,6 +80,7 @@ mod tests {
             capacity,
             price: Price::FREE,
             state: InstanceState::Up { url: url.to_owned() },
+            costs: true,
         };
         let listed = fixed.list().await.unwrap();
         assert_eq!(

@@ -82,6 +82,8 @@ pub struct Instance {
     pub price: Price,
     /// How it is.
     pub state: InstanceState,
+    /// Whether it has a machine and costs; one that waits for a machine, or for somebody who gives it one, does not (M2).
+    pub costs: bool,
 }
 
 /// How a replica is, as far as its provider can tell. Whether the model is loaded is for the gateway's probe to say.

@@ -99,11 +99,16 @@ impl Ledger {
     }
 
     /// The fleet as of `now`. What was there until now has cost until now; what is not there any more costs nothing from
-    /// now on, and what is there does, in whatever phase: a machine that loads, drains or resists its end is paid for.
+    /// now on, and what is there does, in whatever phase: a machine that loads, drains or resists its end is paid for. Only
+    /// what its provider has no machine for costs nothing.
     pub fn see(&mut self, replicas: &[ReplicaFacts], now: Instant) {
         self.catch_up(Duration::ZERO, &[], now);
         self.pass(now);
-        self.spent.running = replicas.iter().map(|replica| (replica.id, replica.price)).collect();
+        self.spent.running = replicas
+            .iter()
+            .filter(|replica| !replica.in_line)
+            .map(|replica| (replica.id, replica.price))
+            .collect();
         self.spent.warm =
             u32::try_from(replicas.iter().filter(|replica| replica.is_ready()).count()).unwrap_or(u32::MAX);
     }
@@ -178,6 +183,20 @@ mod tests {
         assert_eq!((ledger.total(at(10)), ledger.rate()), (Money(20_000), Price(3_600_000)));
         ledger.see(&[], at(25));
         assert_eq!(ledger.total(at(9_999)), Money(35_000));
+    }
+
+    #[test]
+    fn m2_what_waits_for_a_machine_costs_nothing_until_it_has_one() {
+        let mut ledger = fresh(0);
+        let at = |second| Instant::ZERO + SECOND * second;
+        let ready = replica(1, Phase::Ready, 3_600_000);
+        let ordered = replica(2, Phase::Provisioning, 3_600_000);
+        ledger.see(&[ready.clone(), ReplicaFacts { in_line: true, ..ordered.clone() }], at(0));
+        assert_eq!(ledger.rate(), Price(3_600_000));
+        ledger.see(&[ready.clone(), ordered.clone()], at(10));
+        assert_eq!((ledger.total(at(10)), ledger.rate()), (Money(10_000), Price(7_200_000)));
+        ledger.see(&[ready, ReplicaFacts { in_line: true, ..ordered }], at(20));
+        assert_eq!(ledger.total(at(30)), Money(40_000), "and it is back in line");
     }
 
     #[test]

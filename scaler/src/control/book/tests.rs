@@ -1,13 +1,17 @@
 //! What is announced of replicas as their provider lists them.
 
-use tidegate_shared::offer::Price;
+use tidegate_shared::offer::{Offer, Price};
 
 use super::*;
 
 const NOW: Instant = Instant::from_micros(1_000_000);
 
 fn instance(id: u32, state: InstanceState) -> Instance {
-    Instance { id: ReplicaId(id), capacity: Capacity::ONE, price: Price::FREE, state }
+    Instance { id: ReplicaId(id), capacity: Capacity::ONE, price: Price::FREE, state, costs: true }
+}
+
+fn any() -> Offer {
+    Offer::new("any", Capacity::ONE, Price::FREE)
 }
 
 fn pending(id: u32) -> Instance {
@@ -61,7 +65,7 @@ fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
 #[test]
 fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.order(ReplicaId(1), &any(), NOW);
     assert_eq!(book.take_in(&[], NOW), [], "its start is still being called");
     assert_eq!(book.start_ended(ReplicaId(1), Ok(())), None);
     let news = book.take_in(&[exited(1, &["loading", "out of memory"])], NOW);
@@ -108,7 +112,7 @@ fn one_that_vanishes_is_announced_and_forgotten() {
 #[test]
 fn a_failed_start_call_leaves_nothing_behind() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.order(ReplicaId(1), &any(), NOW);
     let news = book.start_ended(ReplicaId(1), Err("no such file".to_owned()));
     assert_eq!(news, Some((ReplicaId(1), Change::StartFailed { why: "no such file".to_owned() })));
     assert!(book.is_empty());
@@ -117,7 +121,7 @@ fn a_failed_start_call_leaves_nothing_behind() {
 #[test]
 fn a_stop_waits_for_the_start_call_and_a_failed_stop_for_its_pause() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.order(ReplicaId(1), &any(), NOW);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None, "asked twice, ended once");
     assert_eq!(book.stops_due(NOW), []);
@@ -162,7 +166,7 @@ fn c018_c2_the_time_in_a_providers_line_is_no_part_of_a_start() {
     let limit = Duration::from_secs(1800);
     let waits = |why: &str| Instance { state: InstanceState::Queued { why: why.to_owned() }, ..pending(1) };
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
-    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.order(ReplicaId(1), &any(), NOW);
     book.start_ended(ReplicaId(1), Ok(()));
     for seconds in [0, 1800, 90_000] {
         book.take_in(&[waits("no room")], at(seconds));
@@ -179,11 +183,27 @@ fn c2_who_stands_in_a_providers_line_for_a_week_gives_up_and_has_not_failed() {
     let mut book = Book::default();
     let week = NOW + QUEUE_LIMIT;
     let waits = Instance { state: InstanceState::Queued { why: "no room".to_owned() }, ..pending(1) };
-    book.order(ReplicaId(1), Capacity::ONE, Price::FREE, NOW);
+    book.order(ReplicaId(1), &any(), NOW);
     book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[waits], week);
     assert_eq!(book.end_overdue(week, Duration::from_secs(1800), |_| String::new()), [], "no failed start");
     assert_eq!(book.stops_due(week), [ReplicaId(1)]);
     let gone = book.stop_ended(ReplicaId(1), true, week);
     assert!(matches!(&gone, Some((_, Change::Gone { why })) if why.contains("waited for room")), "{gone:?}");
+}
+
+#[test]
+fn m2_what_a_provider_with_a_line_has_no_machine_for_costs_nothing() {
+    let in_line = |book: &Book| book.refine(Observation::default()).replicas[0].in_line;
+    let waits = Instance { costs: false, ..pending(1) };
+    let mut book = Book::default();
+    book.order(ReplicaId(1), &Offer { queues: true, ..any() }, NOW);
+    assert!(in_line(&book), "nobody knows yet whether there is a machine");
+    for (listed, costs) in [(&waits, false), (&pending(1), true), (&waits, false), (&up(1), true)] {
+        book.take_in(std::slice::from_ref(listed), NOW);
+        assert_eq!(in_line(&book), !costs, "{listed:?}");
+    }
+    let mut book = Book::default();
+    book.order(ReplicaId(1), &any(), NOW);
+    assert!(!in_line(&book), "what is ordered elsewhere costs from its order");
 }

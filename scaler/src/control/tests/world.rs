@@ -337,7 +337,7 @@ impl Provider for World {
         } else {
             let list = |(&id, state): (&ReplicaId, &InstanceState)| {
                 let (capacity, price, state) = (Capacity::ONE, Price::FREE, state.clone());
-                Instance { id, capacity, price, state }
+                Instance { id, capacity, price, state, costs: true }
             };
             Ok(self.state().instances.iter().map(list).collect())
         };

@@ -276,7 +276,7 @@ impl Fleet {
                 InstanceState::Up { url } if member.paused => InstanceState::Parked { url },
                 state => state,
             };
-            Instance { id: *id, capacity: member.capacity, price, state }
+            Instance { id: *id, capacity: member.capacity, price, state, costs: true }
         };
         self.members.iter().map(instance).collect()
     }

@@ -120,7 +120,7 @@ impl Fleet {
     pub(super) fn instances(&self, price: Price) -> Vec<Instance> {
         let instance = |(id, member): (&ReplicaId, &Member)| {
             let state = member.stopping.as_ref().unwrap_or(&member.state).clone();
-            Instance { id: *id, capacity: member.capacity, price, state }
+            Instance { id: *id, capacity: member.capacity, price, state, costs: true }
         };
         self.members.iter().map(instance).collect()
     }

@@ -79,7 +79,7 @@ impl Core {
         };
         let instance = |(id, replica): (&ReplicaId, &Replica)| {
             let capacity: Capacity = replica.record.capacity;
-            Instance { id: *id, capacity, price: self.price, state: shown(replica) }
+            Instance { id: *id, capacity, price: self.price, state: shown(replica), costs: true }
         };
         fleet.iter().map(instance).collect()
     }

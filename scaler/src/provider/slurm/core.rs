@@ -66,6 +66,8 @@ struct Replica {
     /// What Slurm had to say when it took the job.
     remark: Option<String>,
     state: InstanceState,
+    /// Its job has a node.
+    costs: bool,
     /// What is shown while it is being stopped: its end is then nobody's news.
     stopping: Option<InstanceState>,
 }
@@ -74,7 +76,8 @@ impl Replica {
     fn new(offer: &SlurmOffer, job: Option<u32>, run: u32, why: &str) -> Self {
         let state = InstanceState::Pending { why: why.to_owned() };
         let (capacity, price, since) = (offer.capacity, offer.price, Instant::now());
-        Self { capacity, price, job, run, since, lost: false, remark: None, state, stopping: None }
+        let (lost, remark, costs, stopping) = (false, None, false, None);
+        Self { capacity, price, job, run, since, lost, remark, state, costs, stopping }
     }
 }
 
@@ -143,7 +146,13 @@ impl Core {
         }
         let instance = |(id, replica): (&ReplicaId, &Replica)| {
             let state = replica.stopping.as_ref().unwrap_or(&replica.state).clone();
-            Instance { id: *id, capacity: replica.capacity, price: replica.price, state }
+            Instance {
+                id: *id,
+                capacity: replica.capacity,
+                price: replica.price,
+                state,
+                costs: replica.costs,
+            }
         };
         Ok(fleet.replicas.iter().map(instance).collect())
     }
@@ -239,6 +248,13 @@ impl Core {
     pub(super) fn is_up(&self, id: ReplicaId) -> bool {
         let fleet = self.fleet();
         fleet.replicas.get(&id).is_some_and(|replica| matches!(replica.state, InstanceState::Up { .. }))
+    }
+
+    /// Whether the job of a replica has a node.
+    pub(super) fn set_costs(&self, id: ReplicaId, costs: bool) {
+        if let Some(replica) = self.fleet().replicas.get_mut(&id) {
+            replica.costs = costs;
+        }
     }
 
     /// How a replica is now; whether that is new.

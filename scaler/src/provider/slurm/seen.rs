@@ -29,6 +29,17 @@ pub(super) enum Seen {
     Over(String),
 }
 
+impl Seen {
+    /// Whether it has a node, and so costs; `None`: as before.
+    pub(super) fn costs(&self) -> Option<bool> {
+        match self {
+            Self::New(_) | Self::Queued(_) | Self::Held(_) | Self::Over(_) => Some(false),
+            Self::Starting(_) | Self::Listens { .. } => Some(true),
+            Self::Ending => None,
+        }
+    }
+}
+
 /// States in which nothing of a job is left, with what they mean to people.
 const OVER: [(&str, &str); 11] = [
     ("COMPLETED", "ended by itself"),

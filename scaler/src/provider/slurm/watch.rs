@@ -121,7 +121,9 @@ impl Watch {
             let how = format!("Slurm no longer knows its job {number}");
             return Ok(core.set_state(id, exited(how)));
         };
-        let state = match seen::look(job, core.run(id)) {
+        let seen = seen::look(job, core.run(id));
+        seen.costs().into_iter().for_each(|costs| core.set_costs(id, costs));
+        let state = match seen {
             Seen::Queued(why) => {
                 return Ok(waits(core, id, &why, InstanceState::Queued { why: why.clone() }));
             }

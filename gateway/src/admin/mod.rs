@@ -33,6 +33,7 @@ use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::Instant;
 
 use crate::clock;
+use crate::config::Deployment;
 use crate::openai::ApiError;
 use crate::pool::{Pool, ReplicaDetail};
 use crate::provide::Records;
@@ -125,7 +126,7 @@ impl Admin {
             let age = past.age + seen.at.since(Instant::ZERO);
             DecisionStatus::new(&past.decision, past.decision.at + age)
         });
-        let sizing = watched.resizer.sizing();
+        let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
             mode: sizing.mode,
@@ -143,7 +144,7 @@ impl Admin {
             money: (watched.provider != "static").then_some(MoneyStatus {
                 spent: view.spending.spent,
                 rate: view.spending.rate,
-                worst_case: sizing.worst_case(),
+                worst_case: sizing.worst_case(base_fee).map(|worst| worst.max(view.spending.rate)),
                 credit: view.spending.credit,
             }),
             sizing: manage::sizing(watched, None, seen.at).sizing,

@@ -164,7 +164,8 @@ pub struct MoneyStatus {
     pub spent: Money,
     /// For each hour, as the fleet is now.
     pub rate: Price,
-    /// For each hour at worst: `max` × the price cap; absent where there is no cap.
+    /// For each hour at worst: `max` × the price cap and the base fee, or what it costs now, where that is more since the cap
+    /// was lowered; absent where there is no cap.
     pub worst_case: Option<Price>,
     /// Credit that is left over all deployments; absent where it is not counted (M3).
     pub credit: Option<Money>,

@@ -29,7 +29,7 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
         Ok(config) => {
             writeln!(out, "{}", summary(path, &config))?;
             let doubt = config.tls.as_ref().and_then(|tls| tls.doubt(clock::wall()));
-            for warning in programs::missing(&config).into_iter().chain(doubt) {
+            for warning in programs::missing(&config).into_iter().chain(capped(&config)).chain(doubt) {
                 writeln!(
                     out,
                     "{}: {}: {warning}",
@@ -147,8 +147,17 @@ fn summary(path: &Path, config: &Config) -> String {
     format!("{file} is fine: would serve {} on {scheme}{listen}", each.join(", "))
 }
 
+/// One sentence for each target that no replica can come to.
+fn capped(config: &Config) -> impl Iterator<Item = String> {
+    let over = config.deployments.iter().filter(|one| one.sizing.target_concurrency > one.sizing.limit);
+    over.map(|Deployment { name, sizing, .. }| {
+        let (target, limit) = (sizing.target_concurrency, sizing.limit);
+        format!("deployment {name}: target_concurrency is {target}, but a replica is given {limit} at most by concurrency_limit, and counts as full then")
+    })
+}
+
 fn deployment(deployment: &Deployment) -> String {
-    let Deployment { name, sizing, source, .. } = deployment;
+    let Deployment { name, sizing, base_fee, source, .. } = deployment;
     match source {
         Source::Static(replicas) => format!("{name} (static, {})", replicas_word(replicas.len())),
         source if !sizing.autoscale => {
@@ -160,7 +169,8 @@ fn deployment(deployment: &Deployment) -> String {
                 Mode::Active => "active",
             };
             let most = replicas_word(sizing.max as usize);
-            let cost = sizing.worst_case().map(|cost| format!(", {cost} at most")).unwrap_or_default();
+            let cost =
+                sizing.worst_case(*base_fee).map(|cost| format!(", {cost} at most")).unwrap_or_default();
             format!("{name} ({}, {mode}, {} to {most}{cost})", source.kind(), sizing.min)
         }
     }
@@ -233,11 +243,26 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
     fn a_good_file_is_summed_up_in_one_line() {
         let text = "[[deployment]]\nname = \"chat\"\nprocess = { command = [\"e\", \"{port}\"] }\n\
             [[deployment]]\nname = \"held\"\nmin = 1\nautoscale = false\nprocess = { command = [\"e\", \"{port}\"] }\n\
-            [[deployment]]\nname = \"dear\"\nprice_cap = 2.5\nprocess = { command = [\"e\", \"{port}\"] }\n\
+            [[deployment]]\nname = \"dear\"\nmode = \"active\"\nprice_cap = 2.5\nbase_fee = 1\nprocess = { command = [\"e\", \"{port}\"] }\n\
             [[deployment]]\nname = \"embed\"\nreplica = [{ url = \"http://a\" }, { url = \"http://b\" }]\n";
         let config = Config::parse(text, Path::new("t.toml")).expect("good");
         let expected = "t.toml is fine: would serve chat (process, flex, 0 to 4 replicas), \
-            held (process, held at 1 replica), dear (process, flex, 0 to 4 replicas, $10.00/h at most), embed (static, 2 replicas) on 127.0.0.1:8080";
+            held (process, held at 1 replica), dear (process, active, 1 to 4 replicas, $14.00/h at most), embed (static, 2 replicas) on 127.0.0.1:8080";
         assert_eq!(summary(Path::new("t.toml"), &config), expected);
+    }
+
+    #[test]
+    fn q1_a_target_that_no_replica_can_come_to_is_a_warning() {
+        let of = |name: &str, settings: &str| {
+            format!(
+                "[[deployment]]\nname = \"{name}\"\n{settings}process = {{ command = [\"e\", \"{{port}}\"] }}\n"
+            )
+        };
+        let text =
+            of("a", "target_concurrency = 8\nconcurrency_limit = 3\n") + &of("b", "target_concurrency = 8\n");
+        let config = Config::parse(&text, Path::new("t.toml")).expect("good");
+        let expected = "deployment a: target_concurrency is 8, but a replica is given 3 at most by concurrency_limit, \
+            and counts as full then";
+        assert_eq!(capped(&config).collect::<Vec<_>>(), [expected]);
     }
 }

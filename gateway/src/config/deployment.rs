@@ -96,6 +96,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
             sizing(&mut table, basis, limits.headroom)
         }
     };
+    let sizing = Sizing { limit: limits.concurrency, ..sizing };
     if let Some(Source::Docker(spec)) = &source {
         docker::enough_gpus(&mut table, &spec.gpus, sizing.max);
     }

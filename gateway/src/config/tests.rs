@@ -80,7 +80,7 @@ fn what_is_left_out_has_its_default() {
     let deployment = &config.deployments[0];
     assert_eq!(deployment.model, "m");
     assert_eq!(deployment.limits, Limits::default());
-    assert_eq!(deployment.sizing, Sizing { max: 4, rule: Task::Chat.rule(), ..Sizing::default() });
+    assert_eq!(deployment.sizing, Sizing { max: 4, limit: 40, rule: Task::Chat.rule(), ..Sizing::default() });
     let Source::Process(process) = &deployment.source else { panic!("{deployment:?}") };
     assert_eq!(process.dir, Path::new("/etc/tidegate"));
     assert_eq!((process.capacity, process.start_limit), (Capacity::ONE, Duration::from_secs(1800)));

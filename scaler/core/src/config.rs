@@ -106,6 +106,8 @@ pub struct Sizing {
     pub max: u32,
     /// Requests or jobs in flight per replica to aim at, at least 1 (A1).
     pub target_concurrency: u32,
+    /// Requests that a replica is given at most, at least 1 (Q1); none where nobody says.
+    pub limit: u32,
     /// How long demand must stay low before the fleet shrinks by the concurrency rule (A4).
     pub window: Duration,
     /// How long the same must hold for one removal by the other rules (B5).
@@ -133,6 +135,7 @@ impl Default for Sizing {
             min: Mode::Flex.min(),
             max: 1,
             target_concurrency: Task::Chat.target_concurrency(Task::Chat.rule()),
+            limit: u32::MAX,
             window: Mode::Flex.window(),
             cool: COOL,
             queue_threshold: Duration::from_secs(1),
@@ -156,8 +159,15 @@ impl Sizing {
         self.min.max(self.mode.min()).min(self.ceiling())
     }
 
-    /// The most that the fleet can cost in an hour: `max` × the price cap; `None` where there is no cap (M2).
-    pub fn worst_case(&self) -> Option<Price> {
-        self.price_cap.map(|cap| cap.times(self.ceiling()))
+    /// Requests in flight per replica to aim at, at least 1 (A1): never more than a replica is given, else demand that one
+    /// fewer cannot hold would count as too low for those that are there.
+    pub fn target(&self) -> u32 {
+        self.target_concurrency.min(self.limit).max(1)
+    }
+
+    /// The most that the fleet can cost in an hour: `max` × the price cap, each replica warm and paid `base_fee` for too
+    /// (M3); `None` where there is no cap (M2).
+    pub fn worst_case(&self, base_fee: Price) -> Option<Price> {
+        self.price_cap.map(|cap| Price(cap.0.saturating_add(base_fee.0)).times(self.ceiling()))
     }
 }

@@ -35,7 +35,7 @@ fn every_rule_has_its_word() {
 fn m1_m3_prices_must_leave_something_to_start_and_the_base_fee_is_for_warm_replicas() {
     let dear = started("mode = \"active\"\nprice_cap = 2.5\nbase_fee = 0.25");
     assert_eq!((dear.sizing.price_cap, dear.base_fee), (Some(Price(2_500_000)), Price(250_000)));
-    assert_eq!(dear.sizing.worst_case(), Some(Price(10_000_000)));
+    assert_eq!(dear.sizing.worst_case(dear.base_fee), Some(Price(11_000_000)));
     assert_eq!(
         faults_of("base_fee = 0.25"),
         [

@@ -218,7 +218,7 @@ impl Checks {
 /// What engines' queues that grew by `grew` ask for, of which `waiting` requests are left: a replica for each target's
 /// worth of them (B3).
 fn burst(look: &Look<'_>, grew: u32, waiting: u32) -> Option<Need> {
-    let (ready, each) = (look.fleet.ready, look.sizing.target_concurrency.max(1));
+    let (ready, each) = (look.fleet.ready, look.sizing.target());
     let applies = look.rule == Rule::TokenLoad && token_load::is_burst(grew, ready.saturating_mul(each));
     applies.then(|| Need {
         replicas: ready.saturating_add(waiting.div_ceil(each).max(1)),

@@ -20,9 +20,11 @@ struct Step {
 }
 
 fn sizings() -> impl Strategy<Value = Sizing> {
-    (0..6u32, 0..40u32, 1..64u32, 1..60u64, any::<bool>(), 0..10u8, 0..4u32).prop_map(
-        |(min, max, target_concurrency, window, active, autoscale, parked)| Sizing {
+    let limit = prop_oneof![1 => Just(u32::MAX), 1 => 1..64u32];
+    (0..6u32, 0..40u32, 1..64u32, 1..60u64, any::<bool>(), 0..10u8, 0..4u32, limit).prop_map(
+        |(min, max, target_concurrency, window, active, autoscale, parked, limit)| Sizing {
             parked,
+            limit,
             mode: if active { Mode::Active } else { Mode::Flex },
             min,
             max,
@@ -79,10 +81,11 @@ impl Replicas {
         }
     }
 
-    /// Spreads the load over those that serve; what nobody can take waits.
-    fn observe(&mut self, step: &Step, now: Instant) -> Observation {
+    /// Spreads the load over those that serve, `limit` requests each at most; what nobody can take waits.
+    fn observe(&mut self, step: &Step, limit: u32, now: Instant) -> Observation {
         let serving: Vec<_> = self.all.iter_mut().filter(|replica| replica.phase == Phase::Ready).collect();
-        let served = if serving.is_empty() { 0 } else { step.in_flight };
+        let places = limit.saturating_mul(u32::try_from(serving.len()).unwrap());
+        let served = step.in_flight.min(places);
         let each = served / u32::try_from(serving.len().max(1)).unwrap();
         serving.into_iter().for_each(|replica| replica.in_flight = each);
         Observation {
@@ -143,13 +146,13 @@ proptest! {
                 fleet.set(id, if good { Phase::Ready } else { Phase::Failed }, now);
                 if good { planner.became_ready() } else { planner.start_failed(now) }
             }
-            let seen = fleet.observe(step, now);
+            let seen = fleet.observe(step, sizing.limit, now);
             let plan = planner.tick(&seen, &plenty());
 
             prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling());
             prop_assert!(now < plan.next && plan.next <= now + TICK);
             if sizing.autoscale {
-                let plain = seen.demand().div_ceil(sizing.target_concurrency);
+                let plain = seen.demand().div_ceil(sizing.target());
                 prop_assert!(plan.target >= plain.min(sizing.ceiling()), "A2: {plan:?}");
             }
             let actions = reconcile(&plan.goal(), &seen.replicas, now, &sizing);
@@ -182,7 +185,9 @@ proptest! {
                     planner.became_ready();
                 }
             }
-            let seen = fleet.observe(&step, now);
+            // Who finds no place has waited too long by the next look.
+            let mut seen = fleet.observe(&step, sizing.limit, now);
+            seen.oldest_wait = if seen.queued > 0 { sizing.queue_threshold } else { Duration::ZERO };
             let plan = planner.tick(&seen, &plenty());
             let actions = reconcile(&plan.goal(), &seen.replicas, now, &sizing);
             fleet.obey(&actions, now);
@@ -203,7 +208,7 @@ proptest! {
         (0..3).for_each(|_| fleet.order(now));
         for leap in leaps {
             now = now + Duration::from_micros(leap);
-            let seen = fleet.observe(&Step { passed_ms: 0, in_flight: 0, queued: 0, event: None }, now);
+            let seen = fleet.observe(&Step { passed_ms: 0, in_flight: 0, queued: 0, event: None }, u32::MAX, now);
             prop_assert_eq!(planner.tick(&seen, &plenty()).target, 3);
         }
     }

@@ -1,8 +1,6 @@
 //! The concurrency rule (A1–A3): so many replicas that each has its target of requests in flight. In whole numbers
 //! throughout, so that no rounding ever decides. It never looks at tokens, prices or the past.
 
-use std::num::NonZeroU32;
-
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::Hold;
@@ -29,8 +27,7 @@ pub fn need(seen: &Observation, ready: u32, on_the_way: u32, sizing: &Sizing) ->
 
 /// The same without those that are held.
 fn need_of(seen: &Observation, ready: u32, on_the_way: u32, sizing: &Sizing) -> Need {
-    let target = NonZeroU32::new(sizing.target_concurrency).unwrap_or(NonZeroU32::MIN);
-    let plain = seen.demand().div_ceil(target.get());
+    let plain = seen.demand().div_ceil(sizing.target());
     if ready == 0 && seen.queued > 0 {
         return Need { replicas: plain, cause: ScaleReason::FromZero };
     }
@@ -88,6 +85,14 @@ mod tests {
     #[test]
     fn a2_the_queue_is_part_of_the_demand() {
         asks(&seen(32, 1, 0), 1, 0, 2, ScaleReason::Demand);
+    }
+
+    #[test]
+    fn a2_q1_a_target_above_what_a_replica_is_given_counts_as_that() {
+        let sizing = Sizing { target_concurrency: 8, limit: 3, ..Sizing::default() };
+        for (in_flight, replicas) in [(3, 1), (4, 2), (6, 2), (7, 3)] {
+            assert_eq!(need(&seen(in_flight, 0, 0), 2, 0, &sizing).replicas, replicas, "{in_flight}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub fn need(seen: &Observation, ready: u32, on_the_way: u32, most: u32, sizing: 
         return None;
     }
     if ready == 0 {
-        let replicas = seen.queued.div_ceil(sizing.target_concurrency.max(1));
+        let replicas = seen.queued.div_ceil(sizing.target());
         return Some(Need { replicas: replicas.min(most), cause: ScaleReason::FromZero });
     }
     let asks = seen.oldest_wait >= sizing.queue_threshold && on_the_way == 0;

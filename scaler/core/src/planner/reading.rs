@@ -8,7 +8,7 @@ use super::Census;
 use crate::config::Sizing;
 use crate::guard::cool::Spare;
 use crate::reconcile::{Leaving, leaving};
-use crate::rule::samples::{Samples, held};
+use crate::rule::samples::{Samples, held, serves};
 use crate::rule::token_load::{Filled, LOW, SURVIVORS, Scale};
 use crate::rule::{Mean, jobs};
 
@@ -17,7 +17,7 @@ use crate::rule::{Mean, jobs};
 pub(super) struct Reading {
     /// Replicas that the load asks for; `None` where it is not known.
     pub(super) needed: Option<u32>,
-    /// How full the ready replicas are, in percent.
+    /// How full the ready replicas would be with all that is served, draining ones included, in percent.
     pub(super) load: Option<u32>,
     /// Whether one fewer would do, by the window.
     pub(super) spare: Spare,
@@ -39,16 +39,17 @@ impl Reading {
 
     /// Fully idle: no job runs, none waits, nobody was told to come back.
     fn jobs(samples: &Samples, seen: &Observation, sizing: &Sizing) -> Self {
-        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target_concurrency));
+        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target()));
         let spare = if seen.demand() == 0 { Spare::Yes } else { Spare::No };
         Self { needed, load: None, spare, fits: true, survivors: None }
     }
 
     fn tokens(samples: &Samples, seen: &Observation, next: u32) -> Self {
         let ready = || seen.replicas.iter().filter(|replica| replica.is_ready());
-        let known = ready().all(|replica| held(replica).is_some());
+        let serving = || seen.replicas.iter().filter(|replica| serves(replica));
+        let known = serving().all(|replica| held(replica).is_some());
         let queued =
-            seen.queued > 0 || ready().any(|replica| replica.waiting.is_some_and(|waiting| waiting > 0));
+            seen.queued > 0 || serving().any(|replica| replica.waiting.is_some_and(|waiting| waiting > 0));
         // Who waits is known to wait, whatever else is not known.
         let quiet = match (queued, known) {
             (true, _) => Spare::No,
@@ -58,7 +59,7 @@ impl Reading {
         let blind_spare = if queued { Spare::No } else { Spare::Unknown };
         let blind = Self { needed: None, load: None, spare: blind_spare, fits: false, survivors: None };
         let Some(load) = samples.tokens(seen) else { return blind };
-        let now = ready().filter_map(held).map(|held| u128::from(held.tokens)).sum();
+        let now = serving().filter_map(held).map(|held| u128::from(held.tokens)).sum();
         let fleet = Census::of(&seen.replicas);
         if load.sum == 0 {
             let last = fleet.current() <= 1 && seen.demand() > 0;

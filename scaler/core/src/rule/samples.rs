@@ -1,14 +1,14 @@
 //! The short rolling window (B1): one sample a second, 30 s of them, so that every second counts in the mean of exactly
 //! one check and one spike never decides alone. It never says what is needed.
 //!
-//! Samples belong to a replica's id, not to its address: what a replica held goes with it (C-104). A sample in which some
-//! ready replica's figures are missing counts for nothing, neither as load nor as the absence of it (C4).
+//! Samples belong to a replica's id, not to its address: what a replica held goes with it (C-104). What draining replicas
+//! serve is load as well: it would come back elsewhere. A sample in which some figures of those are missing counts for nothing, neither as load nor as the absence of it (C4).
 
 use std::collections::VecDeque;
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::ReplicaFacts;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::Duration;
 
 use super::Mean;
@@ -18,7 +18,7 @@ pub const SPAN: Duration = Duration::from_secs(30);
 /// The least time between two samples.
 pub const EVERY: Duration = Duration::from_secs(1);
 
-/// What is known of one ready replica at one moment.
+/// What is known of one replica that serves, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Tokens held by requests in progress.
@@ -27,7 +27,7 @@ pub struct Held {
     pub waiting: u32,
 }
 
-/// What a ready replica holds, if it is known: as its engine says; nothing where it has no request and its engine is
+/// What a replica that serves holds, if it is known: as its engine says; nothing where it has no request and its engine is
 /// silent. Zero traffic is a zero (C-051), a missing figure is not. What is held of an unknown size is not known either.
 pub fn held(replica: &ReplicaFacts) -> Option<Held> {
     let idle = replica.in_flight == 0;
@@ -39,12 +39,17 @@ pub fn held(replica: &ReplicaFacts) -> Option<Held> {
     Some(Held { tokens, waiting })
 }
 
+/// Whether requests are in progress there, or may be: it is ready or drains.
+pub fn serves(replica: &ReplicaFacts) -> bool {
+    matches!(replica.phase, Phase::Ready | Phase::Draining)
+}
+
 #[derive(Clone, Debug)]
 struct Sample {
     /// In watched time.
     at: Duration,
     jobs: u32,
-    /// What each ready replica held, in order of id; `None` where it is not known of all of them.
+    /// What each replica that serves held, in order of id; `None` where it is not known of all of them.
     held: Option<Vec<(ReplicaId, u64)>>,
 }
 
@@ -54,7 +59,7 @@ pub struct Samples {
     taken: VecDeque<Sample>,
     known: u32,
     jobs: u128,
-    /// Tokens over all known samples, for each replica that was ready in one of them.
+    /// Tokens over all known samples, for each replica that served in one of them.
     sums: Vec<(ReplicaId, u128)>,
 }
 
@@ -68,9 +73,9 @@ impl Samples {
         while self.taken.front().is_some_and(|oldest| at.saturating_sub(oldest.at) >= SPAN) {
             self.drop_oldest();
         }
-        let ready = seen.replicas.iter().filter(|replica| replica.is_ready());
+        let serving = seen.replicas.iter().filter(|replica| serves(replica));
         let held: Option<Vec<_>> =
-            ready.map(|replica| held(replica).map(|held| (replica.id, held.tokens))).collect();
+            serving.map(|replica| held(replica).map(|held| (replica.id, held.tokens))).collect();
         self.add(Sample { at, jobs: seen.demand(), held });
     }
 
@@ -80,12 +85,12 @@ impl Samples {
         (count > 0).then_some(Mean { sum: self.jobs, count })
     }
 
-    /// The mean number of tokens that the ready replicas of `seen` held, all together; `None` where fewer than half of
+    /// The mean number of tokens that the replicas that serve in `seen` held, all together; `None` where fewer than half of
     /// the samples are known.
     pub fn tokens(&self, seen: &Observation) -> Option<Mean> {
         let all = u32::try_from(self.taken.len()).unwrap_or(u32::MAX);
-        let ready = |id| seen.replicas.iter().any(|replica| replica.id == id && replica.is_ready());
-        let sum = self.sums.iter().filter(|(id, _)| ready(*id)).map(|(_, sum)| sum).sum();
+        let serving = |id| seen.replicas.iter().any(|replica| replica.id == id && serves(replica));
+        let sum = self.sums.iter().filter(|(id, _)| serving(*id)).map(|(_, sum)| sum).sum();
         (self.known > 0 && self.known.saturating_mul(2) >= all).then_some(Mean { sum, count: self.known })
     }
 
@@ -122,7 +127,7 @@ impl Samples {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_shared::replica::{Capacity, Phase};
+    use tidegate_shared::replica::Capacity;
     use tidegate_shared::request::Tokens;
     use tidegate_shared::time::Instant;
 

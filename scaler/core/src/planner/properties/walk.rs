@@ -91,11 +91,13 @@ proptest! {
     #[test]
     fn constant_load_of_any_size_never_oscillates(
         rule in rules(), ready in 0..6u32, max in 1..7u32, tokens in 0..UNIT * 8, in_flight in 0..40u32,
+        lingers in prop_oneof![Just(0u64), 1..400u64],
     ) {
         let tokens = if in_flight == 0 { 0 } else { tokens };
         let mut engines = fleet(rule, ready, max, tokens, in_flight);
         // Who waits in line changes the load: that is another story.
         engines.planner.resize(Sizing { queue_threshold: Duration::MAX, ..engines.planner.sizing().clone() });
+        engines.lingers = Duration::from_secs(lingers);
         let mut sizes = vec![engines.count()];
         for _ in 0..90 {
             engines.pass_by(STEP_TIME);

@@ -51,11 +51,21 @@ fn c_051_engines_that_stop_telling_hold_the_fleet_and_an_idle_one_goes() {
 fn c_104_two_of_three_are_removed_and_the_need_is_of_what_is_left() {
     let mut engines = filled(3, 80, 8);
     engines.pass(59);
-    engines.replicas.iter_mut().take(2).for_each(|replica| replica.phase = Phase::Draining);
+    engines.replicas.iter_mut().take(2).for_each(|replica| replica.phase = Phase::Gone);
     let mut seen = engines.observe();
     seen.replicas[2].load = Some(tidegate_shared::request::Tokens(800));
     let plan = engines.planner.tick(&seen, &engines.supply);
     assert_eq!((plan.why.needed, plan.why.load), (2, Some(80)));
+}
+
+#[test]
+fn b2_b5_what_a_draining_replica_still_serves_is_load_and_no_second_one_goes_for_it() {
+    let mut engines = filled(4, 35, 8);
+    engines.lingers = Duration::from_secs(3600);
+    engines.pass(1000);
+    assert_eq!((drained(&engines).len(), engines.count()), (1, 3), "three are 46 % full with all of it");
+    let why = engines.second().why;
+    assert_eq!((why.needed, why.load), (3, Some(46)));
 }
 
 #[test]

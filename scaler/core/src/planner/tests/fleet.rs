@@ -20,6 +20,8 @@ pub(crate) struct Engines {
     pub(crate) replicas: Vec<ReplicaFacts>,
     /// Tokens held over the whole fleet.
     pub(crate) tokens: u64,
+    /// How long a replica that drains keeps what it has; nothing unless set.
+    pub(crate) lingers: Duration,
     /// Requests in flight, not counting `queued`.
     pub(crate) in_flight: u32,
     /// Requests in the gateway's queue, and for how long the oldest of them has waited.
@@ -44,6 +46,7 @@ impl Engines {
             now,
             replicas: Vec::new(),
             tokens: 0,
+            lingers: Duration::ZERO,
             in_flight: 0,
             queued: 0,
             oldest_wait: Duration::ZERO,
@@ -68,16 +71,21 @@ impl Engines {
         self.replicas.push(bare);
     }
 
-    /// What is there now, with the load spread by size over those that are ready.
+    /// What is there now, with the load spread by size over those that are ready, but for what lingers on draining ones.
     pub(crate) fn observe(&mut self) -> Observation {
         let units = |replica: &ReplicaFacts| u64::from(replica.capacity.units());
         let ready = || self.replicas.iter().filter(|replica| replica.is_ready());
         let (all, count) = (ready().map(units).sum::<u64>().max(1), u32::try_from(ready().count()).unwrap());
         let mut waiting = Some(self.waiting);
-        let mut left = (self.tokens, self.in_flight);
+        let draining = || self.replicas.iter().filter(|replica| replica.phase == Phase::Draining);
+        let kept: u64 = draining().filter_map(|replica| replica.load).map(|load| load.0).sum();
+        let tokens = self.tokens.saturating_sub(kept);
+        let busy: u32 = draining().map(|replica| replica.in_flight).sum();
+        let in_flight = self.in_flight.saturating_sub(busy);
+        let mut left = (tokens, in_flight);
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_ready()) {
-            let share = (self.tokens * units(replica)).div_ceil(all).min(left.0);
-            let requests = self.in_flight.div_ceil(count).min(left.1);
+            let share = (tokens * units(replica)).div_ceil(all).min(left.0);
+            let requests = in_flight.div_ceil(count).min(left.1);
             left = (left.0 - share, left.1 - requests);
             replica.load = Some(Tokens(share));
             replica.memory = Some(Tokens(UNIT * units(replica)));
@@ -120,8 +128,12 @@ impl Engines {
     pub(crate) fn pass_by(&mut self, step: Duration) -> Plan {
         self.now = self.now + step;
         self.finish_starts();
-        for replica in self.replicas.iter_mut().filter(|replica| replica.phase == Phase::Draining) {
-            replica.in_flight = 0;
+        let (now, lingers) = (self.now, self.lingers);
+        let over = |replica: &&mut ReplicaFacts| {
+            replica.phase == Phase::Draining && now.since(replica.since) >= lingers
+        };
+        for replica in self.replicas.iter_mut().filter(over) {
+            (replica.in_flight, replica.load) = (0, None);
         }
         let seen = self.observe();
         self.evaluate(&seen)

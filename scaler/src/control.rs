@@ -175,6 +175,9 @@ impl Control {
                     self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
+                for id in self.book.lingering() {
+                    self.still_listed(id);
+                }
                 self.forget_released();
                 self.evaluate()
             }

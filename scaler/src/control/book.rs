@@ -46,6 +46,10 @@ pub(super) enum Came {
 #[derive(Debug, Default)]
 pub(super) struct Book {
     members: BTreeMap<ReplicaId, Member>,
+    /// Those that were stopped and that no list has left out yet, and when a stop may be called again.
+    stopped: BTreeMap<ReplicaId, Instant>,
+    /// Of these, those that were listed since and not told.
+    lingering: Vec<ReplicaId>,
 }
 
 #[derive(Debug)]
@@ -132,6 +136,7 @@ impl Book {
     /// Compares with what the provider lists (in order of id), and tells what to announce.
     pub(super) fn take_in(&mut self, listed: &[Instance], now: Instant) -> Vec<News> {
         let mut news = Vec::new();
+        self.stopped.retain(|id, _| listed.iter().any(|one| one.id == *id));
         for one in listed {
             news.extend(self.take_in_one(one, now).into_iter().map(|change| (one.id, change)));
         }
@@ -149,7 +154,19 @@ impl Book {
         news
     }
 
+    /// Those that their provider still names though it has stopped them, each told once for each stop.
+    pub(super) fn lingering(&mut self) -> Vec<ReplicaId> {
+        std::mem::take(&mut self.lingering)
+    }
+
     fn take_in_one(&mut self, listed: &Instance, now: Instant) -> Vec<Change> {
+        if let Some(again) = self.stopped.remove(&listed.id) {
+            // What was stopped is no replica to adopt: it holds its place until it is gone, and is stopped again.
+            let end = Some(End { why: "its provider still lists it".to_owned(), told: true });
+            let new = Member::new(listed.capacity, listed.price, now, Stage::Served);
+            self.members.insert(listed.id, Member { end, not_before: again, ..new });
+            self.lingering.push(listed.id);
+        }
         let known = self.members.contains_key(&listed.id);
         let member = self
             .members
@@ -207,13 +224,14 @@ impl Book {
         (!told).then_some((id, Change::StartFailed { why }))
     }
 
-    /// The stop call has ended; after an error it is called again, not before `again`.
+    /// The stop call has ended; after an error it is called again, not before `again`, and so is one that did nothing.
     pub(super) fn stop_ended(&mut self, id: ReplicaId, stopped: bool, again: Instant) -> Option<News> {
         if !stopped {
             let member = self.members.get_mut(&id)?;
             (member.busy, member.not_before) = (false, again);
             return None;
         }
+        self.stopped.insert(id, again);
         let End { why, told } = self.members.remove(&id)?.end?;
         (!told).then_some((id, Change::Gone { why }))
     }

@@ -139,6 +139,13 @@ impl Control {
         self.tell_all(news);
     }
 
+    /// A stop of which its provider said that it is done has left it there.
+    pub(super) fn still_listed(&self, id: ReplicaId) {
+        let why = "its provider says that it is stopped, and still lists it";
+        self.log.stop_failed(id, why, STOP_RETRY);
+        self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));
+    }
+
     /// A parked replica does not come back: it is stopped, and a start takes its place.
     pub(super) fn not_woken(&self, id: ReplicaId, why: &str) {
         self.log.not_kept(id, why);

@@ -207,3 +207,33 @@ fn m2_what_a_provider_with_a_line_has_no_machine_for_costs_nothing() {
     book.order(ReplicaId(1), &any(), NOW);
     assert!(!in_line(&book), "what is ordered elsewhere costs from its order");
 }
+
+#[test]
+fn c1_what_is_still_listed_after_its_stop_is_not_adopted_and_stopped_again_after_a_pause() {
+    let (one, again) = (ReplicaId(1), NOW + Duration::from_secs(5));
+    let mut book = Book::default();
+    book.take_in(&[up(1)], NOW);
+    book.end(one, "it was drained", false);
+    for from in [NOW, again] {
+        assert_eq!(book.stops_due(from), [one]);
+        assert_eq!(
+            book.stop_ended(one, true, from + Duration::from_secs(5)).is_some(),
+            from == NOW,
+            "told once"
+        );
+        for _ in 0..50 {
+            assert_eq!(book.take_in(&[up(1)], from), [], "no news of it");
+            assert_eq!(book.stops_due(from), [], "not at once");
+        }
+        assert_eq!(book.lingering(), [one]);
+        let facts = book.refine(Observation::default()).replicas;
+        assert_eq!(
+            facts.iter().map(|one| one.phase).collect::<Vec<_>>(),
+            [Phase::Gone],
+            "it holds its place"
+        );
+    }
+    book.take_in(&[], again);
+    assert!(book.is_empty());
+    assert_eq!(book.take_in(&[up(1)], again).len(), 1, "what is there later is another matter");
+}

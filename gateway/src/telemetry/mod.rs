@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod json;
+mod lines;
 pub mod log;
 pub mod meter;
 pub mod record;

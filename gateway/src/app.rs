@@ -251,7 +251,7 @@ impl App {
         let access = Arc::clone(&self.access);
         let (done, flushed) = oneshot::channel();
         let thread = std::thread::Builder::new().spawn(move || {
-            access.flush();
+            access.close();
             let _ = done.send(());
         });
         if thread.is_ok() && tokio::time::timeout(FLUSH, flushed).await.is_err() {

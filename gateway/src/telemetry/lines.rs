@@ -157,7 +157,11 @@ mod tests {
         lines.put(b"after\n");
         text += &taken(&mut reader);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(matches!(lines[..], [_, note, "after"] if note.contains("WARN 1 lines")), "{:?}", &lines[1..]);
+        assert!(
+            matches!(lines[..], [_, note, "after"] if note.contains("WARN 1 lines")),
+            "{:?}",
+            &lines[1..]
+        );
     }
 
     #[test]

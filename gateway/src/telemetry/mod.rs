@@ -8,3 +8,4 @@ pub mod log;
 pub mod meter;
 pub mod record;
 pub mod request_id;
+pub mod tally;

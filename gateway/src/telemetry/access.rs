@@ -153,9 +153,15 @@ impl AccessLog {
                 if !std::mem::replace(&mut out.failing, true) {
                     tracing::warn!("the access log cannot be written, and is tried again: {error}");
                 }
+                if error.kind() == io::ErrorKind::BrokenPipe {
+                    // Whoever took it is gone for good.
+                    self.take(out);
+                    out.text.clear();
+                    return true;
+                }
                 return false;
             }
-            if std::mem::take(&mut out.failing) {
+            if !out.text.is_empty() && std::mem::take(&mut out.failing) {
                 tracing::info!("the access log is written again");
             }
             let dropped = self.dropped.swap(0, Ordering::Relaxed);
@@ -294,6 +300,22 @@ mod tests {
         assert!(log.flush());
         let wanted: String = (0..10).map(|number| format!("[{number}]\n")).collect();
         assert_eq!(String::from_utf8_lossy(&disk.0.lock().1), wanted);
+    }
+
+    #[test]
+    fn e4_nothing_waits_for_a_reader_that_is_gone() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let log = AccessLog::new(Some(To::Test(Box::new(writer))));
+        log.write(|into| into.extend_from_slice(b"read"));
+        assert!(log.flush());
+        drop(reader);
+        for _ in 0..3 {
+            log.write(|into| into.extend_from_slice(b"lost"));
+            assert!(log.flush());
+            let out = log.out.as_ref().expect("it is on").lock();
+            assert_eq!((log.lines.lock().len(), out.text.len()), (0, 0));
+            assert!(out.failing, "told once, and not that it is over");
+        }
     }
 
     #[test]

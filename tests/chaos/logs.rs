@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use hyper::Method;
 use rustix::process::{Pid, Signal, kill_process};
+use tidegate_shared::names::metric;
 use tidegate_tests::client::Client;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::{eventually, within};
@@ -52,7 +53,8 @@ async fn serves(log: impl Into<Stdio>) {
     }
     let page = within("the metrics", Client::h1(admin).get("/metrics")).await;
     let text = String::from_utf8_lossy(&page.body);
-    assert!(!text.contains("tidegate_panics_total 1"), "{text}");
+    let panicked = text.lines().find(|line| line.starts_with(metric::PANICS));
+    assert!(panicked.is_none_or(|line| line.ends_with(" 0")), "{panicked:?}");
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     kill_process(pid.expect("it runs"), Signal::TERM).expect("signal");
     let status = within("it ends", child.wait()).await.expect("wait");

@@ -69,6 +69,20 @@ impl Dispatcher {
         true
     }
 
+    /// A replica that is ready says at its health check that it takes no requests now, as an engine does that is about to end:
+    /// it gets nothing new, and what it has goes on (C-058). Not when nobody else is open, for one that answers is better
+    /// than none (C-006). Gives whether it gets nothing; ask again at each such answer.
+    pub fn not_now(&mut self, now: Instant, id: ReplicaId) -> bool {
+        let others = self.replicas.iter().any(|known| known.id != id && known.is_open());
+        let Some(known) = self.replicas.get(id).filter(|known| known.phase == Phase::Ready) else {
+            return others;
+        };
+        if known.suspect != others {
+            self.change(now, id, if others { Change::Suspect } else { Change::Ready });
+        }
+        others
+    }
+
     /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.
     pub fn may_retry(&mut self, now: Instant) -> bool {
         self.budget.retry(now)

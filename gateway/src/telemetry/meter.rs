@@ -1,7 +1,7 @@
 //! Prometheus metrics. The only module that names the `metrics` crate; every name comes from
 //! `tidegate_shared::names::metric`, and handles are made once, not per request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +11,7 @@ pub use metrics::Counter;
 use metrics::{Histogram, Label, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
+use parking_lot::Mutex;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::metric::{self as name, Kind};
@@ -169,6 +170,8 @@ pub struct DeploymentMeter {
     prompt: Counter,
     cached: Counter,
     output: Counter,
+    /// The replicas of the last scrape.
+    told: Mutex<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for DeploymentMeter {
@@ -201,6 +204,7 @@ impl DeploymentMeter {
             prompt: counter(name::PROMPT_TOKENS),
             cached: counter(name::CACHED_TOKENS),
             output: counter(name::OUTPUT_TOKENS),
+            told: Mutex::default(),
         })
     }
 
@@ -270,9 +274,16 @@ impl DeploymentMeter {
         if let Some(target) = figures.target {
             gauge!(name::TARGET, &[deployment()]).set(f64::from(target));
         }
-        for (replica, in_flight) in &figures.in_flight {
-            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(*in_flight));
-        }
+        let in_flight = |replica: &str, count: u32| {
+            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.to_owned())]).set(f64::from(count));
+        };
+        let there: BTreeSet<String> = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
+        // Who is gone counts no more from now on, and not only once it is forgotten (C-104).
+        let mut told = self.told.lock();
+        told.difference(&there).for_each(|gone| in_flight(gone, 0));
+        *told = there;
+        drop(told);
+        figures.in_flight.iter().for_each(|(replica, count)| in_flight(replica, *count));
         for (reason, count) in &figures.decisions {
             let labels = [deployment(), ("reason", (*reason).to_owned())];
             metrics::counter!(name::DECISIONS, &labels).absolute(*count);

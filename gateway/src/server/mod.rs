@@ -102,6 +102,7 @@ pub struct Core {
     pub relays: Rc<Relays>,
     ids: RequestIds,
     closing: Closing,
+    handshakes: handshake::Handshakes,
     /// When it was last logged that clients wait for room.
     full: Cell<Option<Instant>>,
 }
@@ -180,7 +181,8 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     tokio::task::spawn_local(space::sweep(gateway.limits.buffered, cores));
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
     let (ids, full) = (RequestIds::default(), Cell::new(None));
-    let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
+    let (closing, handshakes) = (Closing::default(), handshake::Handshakes::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full });
     let (open, mut connections) = mpsc::channel(1);
     accept(&core, listener, open).await;
     core.closing.begin();

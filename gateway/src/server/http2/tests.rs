@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::layer::relay::{Relays, STALL};
+use crate::server::handshake::Handshakes;
 use crate::server::{Closing, Stage, tests::gateway};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::request_id::RequestIds;
@@ -112,7 +113,8 @@ async fn client<A: AsyncFnOnce(Client)>(window: u32, act: A) {
     let (clock, closing) = (gateway.clock, Closing::default());
     let (upstream, relays) = (Upstream::new(clock), Relays::new(clock, STALL));
     let full = Cell::new(None);
-    let core = Rc::new(Core { gateway, upstream, relays, ids: RequestIds::default(), closing, full });
+    let (ids, handshakes) = (RequestIds::default(), Handshakes::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full });
     let (ours, theirs) = duplex(1 << 20);
     let mut client = Client { wire: theirs, is_dead: false };
     let stopped = RefCell::new(stage);

@@ -23,9 +23,9 @@ async fn c_018_a_load_of_two_minutes_is_one_start_and_the_window_begins_after_it
     let world = World::new();
     world.script().load = Duration::from_secs(119);
     world.lasting(Duration::from_secs(5));
-    let _run = Loop::start(&world, sizing(0, 4));
+    let run = Loop::start(&world, sizing(0, 4));
     world.arrive(1);
-    sleep(Duration::from_secs(3600)).await;
+    run.pass(3600).await;
     let log = world.timed_log();
     let entries: Vec<_> = log.iter().map(|(_, entry)| entry.as_str()).collect();
     assert_eq!(entries, ["ordered 1", "start 1", "up 1", "ready 1", "drain 1", "stop 1", "gone 1"]);
@@ -125,7 +125,7 @@ async fn c_108_two_models_on_one_gpu_take_turns_and_nobody_is_cut() {
         if second % 2 == 0 {
             worlds[1].arrive(1);
         }
-        sleep(Duration::from_secs(1)).await;
+        a.pass(1).await;
         let phases = worlds.iter().flat_map(|world| world.observe().replicas);
         assert!(phases.count() <= 1, "one GPU");
         longest = worlds.iter().map(|world| world.observe().oldest_wait).fold(longest, Duration::max);

@@ -97,19 +97,20 @@ fn r5_one_that_can_be_connected_to_at_times_is_taken_out_too() {
 }
 
 #[test]
-fn c_058_who_says_that_it_is_ending_gets_nothing_new_but_for_the_last() {
-    let mut dispatcher = fleet(Limits::default(), &[1; 3]);
+fn c_058_c_006_who_says_that_it_is_ending_gets_nothing_new_and_half_stay() {
+    let mut dispatcher = fleet(Limits::default(), &[1; 4]);
     let running = forward(dispatcher.arrive(ms(0), &ask(0)));
     let leaves = running.replica;
     assert!(dispatcher.not_now(ms(1), leaves));
     let got = run(&mut dispatcher, ms(2), 200, |_| Sign::Well);
-    assert!(got.len() == 2 && !got.contains_key(&leaves.0), "{got:?}");
+    assert!(got.len() == 3 && !got.contains_key(&leaves.0), "{got:?}");
     end(&mut dispatcher, ms(300), running, Sign::Well);
-    let others: Vec<_> = (1..=3).map(ReplicaId).filter(|id| *id != leaves).collect();
+    let others: Vec<_> = (1..=4).map(ReplicaId).filter(|id| *id != leaves).collect();
     assert!(dispatcher.not_now(ms(301), others[0]));
-    assert!(!dispatcher.not_now(ms(302), others[1]), "one that answers is better than none");
+    assert!(!dispatcher.not_now(ms(302), others[1]), "half of them stay, whatever they say");
     dispatcher.change(ms(303), others[1], Change::Gone);
-    assert!(!dispatcher.not_now(ms(304), leaves), "and comes back when it is the last");
+    dispatcher.change(ms(303), others[2], Change::Gone);
+    assert!(!dispatcher.not_now(ms(304), leaves), "and comes back when too few are left");
     assert_eq!(forward(dispatcher.arrive(ms(305), &ask(1))).replica, leaves);
 }
 

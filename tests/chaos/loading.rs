@@ -157,13 +157,31 @@ async fn waits_long(config: Config) {
 
 #[tokio::test]
 async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut() {
-    let fleet = Fleet::launch(engines(LOADING).set("max", 2).set("window", "1s")).await;
-    assert_eq!(fleet.ask("hi").await.status, 200);
+    outlasts(Config::default()).await;
+}
+
+#[tokio::test]
+async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut_inside_tls() {
+    outlasts(Config::default().secured(&Front::of(&Issuer::new("ca")))).await;
+}
+
+async fn outlasts(config: Config) {
+    let fleet = Fleet::with(config.and(engines(LOADING).set("max", 2).set("window", "1s"))).await;
+    let mut clients = JoinSet::new();
+    for (index, client) in [fleet.client(), fleet.h2(), fleet.client(), fleet.h2()].into_iter().enumerate() {
+        let body = if index < 2 { brief(&index.to_string()) } else { long(&index.to_string(), 8) };
+        clients.spawn(async move { client.post(CHAT, &body).await.status });
+    }
+    while let Some(status) = clients.join_next().await {
+        assert_eq!(status.expect("an answer"), 200);
+    }
+    assert_eq!(fleet.metrics().await.total(metric::STARTS, &[]), 1.0, "exactly one start");
     fleet.empty().await;
     // Somebody who leaves during the load: it may be cut short or not, but it does not flap.
-    let asking = Raw::posted(fleet.address, CHAT, &brief("left").to_string()).await;
+    let client = fleet.client();
+    let asking = tokio::spawn(async move { client.post(CHAT, &brief("left")).await });
     fleet.until_status("it starts", |chat| (chat["replicas"][0]["phase"] == "starting").then_some(())).await;
-    drop(asking);
+    asking.abort();
     fleet.queued(0).await;
     fleet.empty().await;
     let metrics = fleet.metrics().await;
@@ -221,4 +239,52 @@ async fn c_046_a_model_that_never_loads_holds_up_nobody_else() {
     assert_eq!(fleet.client().get("/v1/models").await.json()["data"].as_array().map(Vec::len), Some(2));
     drop(waiting);
     fleet.assert_idle().await;
+}
+
+/// The virtual loops of the scaler swap for as long as the case wants; here real streams end as they should.
+#[tokio::test]
+async fn c_108_one_that_needs_the_only_place_waits_for_streams_and_cuts_none() {
+    let arguments =
+        |model: &str| ["--model", model, "--load-time", "0s", "--step-us", "10000"].map(str::to_owned);
+    let deployment = |model: &str| {
+        let arguments = arguments(model);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Deployment::named(model).engine(&arguments).set("max", 1).set("window", "1s")
+    };
+    let config = Config::of(deployment("chat")).and(deployment("other")).set("budget.replicas", 1);
+    let fleet = Fleet::with(config).await;
+    let of = |model: &str, body: Value| {
+        let mut body = body;
+        body["model"] = model.into();
+        body
+    };
+    for (one, two) in [("chat", "other"), ("other", "chat")] {
+        let mut streams = [
+            fleet.chat(&of(one, long("h1", 200))).await,
+            fleet.h2().stream(CHAT, &of(one, long("h2", 200))).await,
+        ];
+        for stream in &mut streams {
+            assert!(stream.event().await.is_some(), "it runs");
+        }
+        let mut waiting = JoinSet::new();
+        for client in [fleet.client(), fleet.h2()] {
+            let body = of(two, brief("may I"));
+            waiting.spawn(async move { client.post(CHAT, &body).await.status });
+        }
+        fleet.queued(2).await;
+        for mut stream in streams {
+            let mut last = String::new();
+            while let Some(event) = stream.event().await {
+                last = event;
+            }
+            assert_eq!(last, "data: [DONE]\n\n", "it was not cut");
+        }
+        while let Some(status) = waiting.join_next().await {
+            assert_eq!(status.expect("an answer"), 200, "who waited has the place");
+        }
+        let there = fleet.engines();
+        assert!(there.len() <= 1, "one place: {there:?}");
+    }
+    fleet.assert_idle().await;
+    fleet.empty().await;
 }

@@ -290,7 +290,9 @@ async fn c_121_dead_replicas_do_not_hold_up_the_start() {
     let gateway = Gateway::launch(Config::of(deployment)).await;
     gateway.ready_replicas(1).await;
     for index in 0..10 {
-        let answer = gateway.client().post(CHAT, &chat("chat", &index.to_string())).await;
+        let client = if index % 2 == 0 { gateway.client() } else { gateway.h2() };
+        let body = if index % 4 < 2 { chat("chat", "hi") } else { chat_stream("chat", "hi") };
+        let answer = client.post(CHAT, &body).await;
         assert_eq!((answer.status, answer.header("x-tidegate-replica")), (200, "chat-3"));
     }
     dead.revive();

@@ -23,6 +23,7 @@ pub mod frames;
 pub mod front;
 pub mod gateway;
 pub mod leftovers;
+pub mod listed;
 pub mod metrics;
 pub mod model;
 pub mod openai;

@@ -175,7 +175,7 @@ pub struct DeploymentMeter {
     prompt: Counter,
     cached: Counter,
     output: Counter,
-    /// Replicas of which it was told how many requests they have.
+    /// The replicas of the last scrape.
     told: Mutex<BTreeSet<String>>,
 }
 
@@ -279,14 +279,16 @@ impl DeploymentMeter {
         if let Some(target) = figures.target {
             gauge!(name::TARGET, &[deployment()]).set(f64::from(target));
         }
-        let told = |replica: &String, in_flight: u32| {
-            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(in_flight));
+        let in_flight = |replica: &str, count: u32| {
+            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.to_owned())]).set(f64::from(count));
         };
-        figures.in_flight.iter().for_each(|(replica, in_flight)| told(replica, *in_flight));
-        // Until they are forgotten, those that are gone have none.
-        let names = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
-        let before = std::mem::replace(&mut *self.told.lock(), names);
-        before.difference(&self.told.lock()).for_each(|gone| told(gone, 0));
+        let there: BTreeSet<String> = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
+        // Who is gone counts no more from now on, and not only once it is forgotten (C-104).
+        let mut told = self.told.lock();
+        told.difference(&there).for_each(|gone| in_flight(gone, 0));
+        *told = there;
+        drop(told);
+        figures.in_flight.iter().for_each(|(replica, count)| in_flight(replica, *count));
         for (reason, count) in &figures.decisions {
             let labels = [deployment(), ("reason", (*reason).to_owned())];
             metrics::counter!(name::DECISIONS, &labels).absolute(*count);

@@ -97,6 +97,24 @@ fn r5_one_that_can_be_connected_to_at_times_is_taken_out_too() {
 }
 
 #[test]
+fn c_058_c_006_who_says_that_it_is_ending_gets_nothing_new_and_half_stay() {
+    let mut dispatcher = fleet(Limits::default(), &[1; 4]);
+    let running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    let leaves = running.replica;
+    assert!(dispatcher.not_now(ms(1), leaves));
+    let got = run(&mut dispatcher, ms(2), 200, |_| Sign::Well);
+    assert!(got.len() == 3 && !got.contains_key(&leaves.0), "{got:?}");
+    end(&mut dispatcher, ms(300), running, Sign::Well);
+    let others: Vec<_> = (1..=4).map(ReplicaId).filter(|id| *id != leaves).collect();
+    assert!(dispatcher.not_now(ms(301), others[0]));
+    assert!(!dispatcher.not_now(ms(302), others[1]), "half of them stay, whatever they say");
+    dispatcher.change(ms(303), others[1], Change::Gone);
+    dispatcher.change(ms(303), others[2], Change::Gone);
+    assert!(!dispatcher.not_now(ms(304), leaves), "and comes back when too few are left");
+    assert_eq!(forward(dispatcher.arrive(ms(305), &ask(1))).replica, leaves);
+}
+
+#[test]
 fn c_006_at_most_half_are_out_and_the_last_never_is() {
     for (size, most) in [(1, 0), (2, 1), (3, 1), (4, 2), (5, 2), (8, 4)] {
         let mut dispatcher = fleet(Limits::default(), &vec![1; size]);

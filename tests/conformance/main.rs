@@ -34,7 +34,11 @@ mod leaving;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
+mod loading;
+#[cfg(test)]
 mod manage;
+#[cfg(test)]
+mod midway;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod model;
 pub mod openai;
 pub mod partly;
+pub mod recipe;
 pub mod script;
 pub mod sdk;
 pub mod secure;

@@ -1,4 +1,4 @@
-//! Replicas that fail, are full, are late, are loading again or are new (R5, C-006, C-028, C-032, C-040, C-078, C-099):
+//! Replicas that fail, are full, are late, or are loading again (R5, C-006, C-028, C-032, C-078, C-099):
 //! what clients see, who is asked, and who is taken out.
 
 use std::sync::Arc;
@@ -255,45 +255,6 @@ async fn r5_beyond_the_budget_failures_are_told_and_not_multiplied() {
         (line["status"] == 429).then(|| line["trouble"].as_str().unwrap_or_default().to_owned())
     });
     assert!(line.await.contains("sent twice lately"));
-}
-
-#[tokio::test]
-async fn c_040_a_replica_that_joins_a_busy_fleet_is_not_flooded() {
-    let (gate, mut stubs) = (Gate::closed(), Vec::new());
-    for _ in 0..4 {
-        let gate = gate.clone();
-        stubs.push(
-            Stub::with(move |request| match request.json()["stream"] == true {
-                true => Script::sse().event(&delta("a")).wait(&gate).done(),
-                false => reply(request),
-            })
-            .await,
-        );
-    }
-    stubs[3].kill().await;
-    let gateway = Gateway::launch(Config::of(Deployment::chat(&stubs))).await;
-    gateway.ready_replicas(3).await;
-    let mut streams = Vec::new();
-    for index in 0..90 {
-        streams.push(gateway.chat(&chat_stream("chat", &index.to_string())).await);
-    }
-    stubs[3].revive();
-    gateway.ready_replicas(4).await;
-    for index in 0..60 {
-        assert_eq!(ask(&gateway, &index.to_string()).await.status, 200);
-    }
-    let got = stubs[3].count();
-    assert!((15..=31).contains(&got), "twice its share of 60 at most, though it is the emptiest: {got}");
-    // A crowd: its limit holds, for requests and for connections.
-    for index in 90..200 {
-        streams.push(gateway.chat(&chat_stream("chat", &index.to_string())).await);
-        if gateway.metrics().await.total(metric::IN_FLIGHT, &[]) >= 160.0 {
-            break;
-        }
-    }
-    let (most, open) = stubs[3].see(|log| (log.most, log.open));
-    assert!(most <= 40 && open <= 42, "{most} requests, {open} connections with the probe's");
-    gate.open();
 }
 
 #[tokio::test]

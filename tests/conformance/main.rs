@@ -28,6 +28,8 @@ mod http;
 #[cfg(test)]
 mod http2;
 #[cfg(test)]
+mod joining;
+#[cfg(test)]
 mod keepalive;
 #[cfg(test)]
 mod leaving;

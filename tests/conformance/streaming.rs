@@ -6,8 +6,9 @@ use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
-use tidegate_tests::gateway::Gateway;
+use tidegate_tests::gateway::{Gateway, sum};
 use tidegate_tests::openai::{assert_error_shape, chat_stream, delta};
+use tidegate_tests::recipe::{Base, Doors, Way};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub};
 use tidegate_tests::wire::Wire;
@@ -40,22 +41,25 @@ async fn c_011_headers_and_each_event_are_relayed_when_they_come() {
     }
     let script = script.wait(&gate).done();
     let stub = Stub::with(move |_| script.clone()).await;
-    let gateway = serve(&[&stub]).await;
-    for client in [gateway.client(), gateway.h2()] {
-        let mut stream = client.stream(CHAT, &chat_stream("chat", "hi")).await;
-        assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
-        assert_eq!(stream.header("x-accel-buffering"), "no");
-        assert!(stream.header("cache-control").contains("no-cache"), "{:?}", stream.headers);
-        // The next event is not even written before this one was seen.
-        for index in 0..20 {
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
+    for (_, client) in doors.each() {
+        for way in Way::streams(client) {
+            let mut stream = way.open("hi", &[]).await;
+            assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
+            assert_eq!(stream.header("x-accel-buffering"), "no");
+            assert!(stream.header("cache-control").contains("no-cache"), "{way}: {:?}", stream.headers);
+            // The next event is not even written before this one was seen.
+            for index in 0..20 {
+                gate.pass();
+                let event = format!("data: {}\n\n", delta(&index.to_string()));
+                assert_eq!(stream.event().await, Some(event), "{way}");
+            }
             gate.pass();
-            assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(&index.to_string()))));
+            assert_eq!(stream.event().await.as_deref(), Some("data: [DONE]\n\n"));
+            assert_eq!(stream.event().await, None);
         }
-        gate.pass();
-        assert_eq!(stream.event().await.as_deref(), Some("data: [DONE]\n\n"));
-        assert_eq!(stream.event().await, None);
     }
-    gateway.assert_idle().await;
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]
@@ -94,55 +98,83 @@ async fn c_083_a_quiet_stream_gets_nothing_but_comments() {
     assert_eq!(rest, ["data: {\"half\":1}\n\n", "data: [DONE]\n\n"]);
 }
 
+/// Forty streams are with four replicas, ten each to within one, and the gateway says of each what it has.
+async fn assert_spread(gateway: &Gateway, stubs: &[Stub], when: &str) {
+    gateway.in_flight(40).await;
+    let (metrics, status) = (gateway.metrics().await, gateway.status().await);
+    for (index, stub) in stubs.iter().enumerate() {
+        let (name, running) = (format!("chat-{}", index + 1), stub.running());
+        assert!((9..=11).contains(&running), "{when}: {running} at {name}");
+        let labels = [("deployment", "chat"), ("replica", name.as_str())];
+        assert_eq!(metrics.total(metric::IN_FLIGHT, &labels), running as f64, "{when}: {name}");
+        let told = &status["deployments"][0]["replicas"][index];
+        assert_eq!((&told["id"], &told["in_flight"]), (&name.into(), &running.into()), "{when}: {told}");
+    }
+    assert_eq!(sum(&status, "in_flight"), Some(40.0), "{when}");
+}
+
 #[tokio::test]
 async fn c_044_a_stream_counts_until_its_last_byte() {
-    let gate = Gate::closed();
-    let script = Script::sse().event(&delta("a")).wait(&gate).done();
     let mut stubs = Vec::new();
     for _ in 0..4 {
-        let script = script.clone();
-        stubs.push(Stub::with(move |_| script.clone()).await);
+        stubs.push(Stub::start().await);
     }
-    let gateway = Gateway::start(Config::of(Deployment::chat(&stubs))).await;
-    let mut streams = Vec::new();
-    for index in 0..40 {
-        let mut stream = gateway.chat(&chat_stream("chat", &format!("conversation {index}"))).await;
-        stream.event().await.expect("an event");
-        streams.push(stream);
+    let doors = Doors::start(Config::of(Deployment::chat(&stubs))).await;
+    for (gateway, client) in doors.each() {
+        let (first, last) = (Gate::closed(), Gate::closed());
+        let script = Script::sse().wait(&first).event(&delta("a")).wait(&last).done();
+        for stub in &stubs {
+            let script = script.clone();
+            stub.on_work(move |_| script.clone());
+        }
+        let base = Base::of(gateway).await;
+        let mut streams = Vec::new();
+        for index in 0..40 {
+            let way = Way::streams(client)[index % 2];
+            streams.push(way.open(&format!("conversation {index}"), &[]).await);
+        }
+        assert_spread(gateway, &stubs, "the heads are there").await;
+        first.open();
+        for stream in &mut streams {
+            stream.event().await.expect("an event");
+        }
+        assert_spread(gateway, &stubs, "all but the last bytes are there").await;
+        last.open();
+        for stream in streams {
+            assert!(stream.whole().await.body.ends_with(b"data: [DONE]\n\n"));
+        }
+        base.closed(gateway).await;
     }
-    let running: Vec<_> = stubs.iter().map(Stub::running).collect();
-    assert!(running.iter().all(|count| (9..=11).contains(count)), "{running:?}");
-    gateway.in_flight(40).await;
-    gate.open();
-    for stream in streams {
-        assert!(stream.whole().await.body.ends_with(b"data: [DONE]\n\n"));
-    }
-    gateway.assert_idle().await;
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]
 async fn c_087_a_replica_that_dies_between_two_events_ends_in_a_visible_error() {
     let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
-    for death in [Script::reset, Script::close] {
-        // The death comes after the client has seen the events: a reset may overtake what is still on its way.
-        let gate = Gate::closed();
-        let dies = death(Script::sse().event(&delta("a")).event(&delta("b")).wait(&gate));
-        stub.on_work(move |_| dies.clone());
-        let mut stream = gateway.chat(&chat_stream("chat", "hi")).await;
-        for text in ["a", "b"] {
-            assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(text))));
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
+    for (gateway, client) in doors.each() {
+        let before = stub.count();
+        for (death, way) in [Script::reset, Script::close].into_iter().zip(Way::streams(client)) {
+            // The death comes after the client has seen the events: a reset may overtake what is still on its way.
+            let gate = Gate::closed();
+            let dies = death(Script::sse().event(&delta("a")).event(&delta("b")).wait(&gate));
+            stub.on_work(move |_| dies.clone());
+            let mut stream = way.open("hi", &[]).await;
+            for text in ["a", "b"] {
+                assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(text))));
+            }
+            gate.pass();
+            let error = stream.event().await.expect("an error event");
+            let data = error.strip_prefix("data: ").expect("a data event of one line");
+            assert_error_shape(data.trim_end().as_bytes());
+            let rest = stream.event().await;
+            assert!(rest.is_none(), "the stream ends behind the error: {rest:?}");
         }
-        gate.pass();
-        let error = stream.event().await.expect("an error event");
-        let data = error.strip_prefix("data: ").expect("a data event of one line");
-        assert_error_shape(data.trim_end().as_bytes());
-        let rest = stream.event().await;
-        assert!(rest.is_none(), "the stream ends behind the error: {rest:?}");
+        gateway.assert_idle().await;
+        assert_eq!(stub.count() - before, 2, "no second try after the first byte");
+        gateway.until_metric(metric::UPSTREAM_ERRORS, &[], 2.0).await;
     }
-    gateway.assert_idle().await;
-    assert_eq!(stub.count(), 2, "no second try after the first byte");
-    assert!(gateway.metrics().await.total(metric::UPSTREAM_ERRORS, &[]) >= 1.0);
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]
@@ -150,16 +182,14 @@ async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
     let half = "data: {\"choices\":[{\"delta\":{\"content\":\"x";
     let wanted = format!("data: {}\n\n{half}", delta("a"));
     let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
     for death in [Script::reset, Script::close] {
-        for (client, path) in
-            [(gateway.client(), CHAT), (gateway.h2(), CHAT), (gateway.h2(), "/v1/completions")]
-        {
+        for way in doors.each().map(|(_, client)| Way::streams(client)).concat() {
             let gate = Gate::closed();
             let dies = death(Script::sse().event(&delta("a")).chunk(half).wait(&gate));
             stub.on_work(move |_| dies.clone());
-            let mut stream = client.stream(path, &chat_stream("chat", "hi")).await;
-            assert_eq!(stream.status, 200);
+            let mut stream = way.open("hi", &[]).await;
+            assert_eq!(stream.status, 200, "{way}");
             // The death comes when all of this has arrived: a reset may overtake what is still on its way.
             stream.begins(&wanted).await;
             gate.pass();
@@ -168,8 +198,8 @@ async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
             assert_eq!(stub.ended(stub.count() - 1).await, End::Cut);
         }
     }
-    gateway.assert_idle().await;
-    assert_eq!(stub.count(), 6, "no second try after the first byte");
+    doors.leave_nothing().await;
+    assert_eq!(stub.count(), 8, "no second try after the first byte");
 }
 
 #[tokio::test]

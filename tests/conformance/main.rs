@@ -50,6 +50,8 @@ mod queue;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod routing;
 #[cfg(test)]
 mod secrets;

@@ -35,4 +35,5 @@ pub mod slurm;
 pub mod stand_in;
 pub mod streams;
 pub mod stub;
+pub mod tap;
 pub mod wire;

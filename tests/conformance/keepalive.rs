@@ -164,7 +164,7 @@ async fn c_083_both_sdks_read_a_stream_with_three_comments_and_more_in_each_of_i
             assert_eq!(clock.event().await.as_deref(), Some(COMMENT));
         }
         inside.open();
-        heard + &String::from_utf8(stream.whole().await.body.to_vec()).expect("text")
+        heard + std::str::from_utf8(&stream.whole().await.body).expect("text")
     };
     let ((python, node), heard) = tokio::join!(told, silences);
     for told in [python, node].into_iter().flatten() {

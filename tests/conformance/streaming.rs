@@ -1,14 +1,13 @@
 //! Streams are relayed as they come (H3, C-011): headers at once, event by event, byte for byte; and what the client
 //! sees when a replica dies in the middle (C-087). What one reports in its stream is in `midway`.
 
-use serde_json::json;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::{Gateway, sum};
 use tidegate_tests::openai::{assert_error_shape, chat_stream, delta};
-use tidegate_tests::recipe::{Base, Doors, Way};
+use tidegate_tests::recipe::{Base, Doors, Way, everywhere};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub};
 use tidegate_tests::wire::Wire;
@@ -281,33 +280,27 @@ async fn shutdown_finishes_running_streams() {
 #[tokio::test]
 async fn c_032_a_stream_that_is_refused_before_it_begins_keeps_its_status() {
     let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
     let body = "{\"object\":\"error\", \"message\" : \"no\",\"code\":40000 }\n";
-    for status in [400_u16, 401, 404, 413, 422, 429, 500, 503] {
-        // Engines answer with the id that they were sent.
-        stub.on_work(move |request| {
-            let id = format!("x-request-id: {}", request.head.header("x-request-id").unwrap_or("none"));
-            let headers = ["content-type: application/json", "retry-after: 7", "x-engine: e", id.as_str()];
-            Script::answer(status, &headers, body)
-        });
-        for (path, stream) in
-            [(CHAT, true), (CHAT, false), ("/v1/completions", true), ("/v1/embeddings", false)]
-        {
-            let request = json!({"model": "chat", "stream": stream, "prompt": "x", "input": "x",
-                                 "messages": [{"role": "user", "content": "x"}]});
-            for (client, version) in [(gateway.client(), 1), (gateway.h2(), 2)] {
-                let id = format!("{status} {path} {version}");
-                // That it ends properly and that a length which is told is kept is for the client to see (C-091).
-                let answer = client.post_with(path, &[("x-request-id", &id)], &request).await;
-                assert_eq!(answer.status, status, "{id}");
-                let names = ["content-type", "retry-after", "x-engine", "x-request-id", "content-length"];
-                let length = body.len().to_string();
-                let wanted = ["application/json", "7", "e", id.as_str(), length.as_str()];
-                assert_eq!(names.map(|name| answer.header(name)), wanted, "{id}");
-                assert_eq!(answer.headers.get_all("x-request-id").iter().count(), 1, "{id}");
-                assert_eq!(answer.body, body, "{id}");
-            }
+    everywhere(Config::of(Deployment::chat([&stub])), async |_, way| {
+        for status in [400_u16, 401, 404, 413, 422, 429, 500, 503] {
+            // Engines answer with the id that they were sent.
+            stub.on_work(move |request| {
+                let id = format!("x-request-id: {}", request.head.header("x-request-id").unwrap_or("none"));
+                let headers =
+                    ["content-type: application/json", "retry-after: 7", "x-engine: e", id.as_str()];
+                Script::answer(status, &headers, body)
+            });
+            let id = format!("{status} {}", way.path);
+            // That it ends properly and that a length which is told is kept is for the client to see (C-091).
+            let answer = way.open("x", &[("x-request-id", &id)]).await.whole().await;
+            assert_eq!(answer.status, status, "{way}");
+            let names = ["content-type", "retry-after", "x-engine", "x-request-id", "content-length"];
+            let length = body.len().to_string();
+            let wanted = ["application/json", "7", "e", id.as_str(), length.as_str()];
+            assert_eq!(names.map(|name| answer.header(name)), wanted, "{way}");
+            assert_eq!(answer.headers.get_all("x-request-id").iter().count(), 1, "{way}");
+            assert_eq!(answer.body, body, "{way}");
         }
-    }
-    gateway.assert_idle().await;
+    })
+    .await;
 }

@@ -11,6 +11,7 @@ use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, reply};
+use tidegate_tests::recipe::everywhere;
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Request, Stub};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -202,6 +203,36 @@ async fn c_036_refusals_of_bad_prompts_are_neutral_and_final() {
     assert_eq!(gateway.metrics().await.total(metric::EJECTIONS, &[]), 0.0);
     assert_eq!(gateway.metrics().await.total(metric::UPSTREAM_ERRORS, &[]), 0.0);
     assert_eq!(gateway.metrics().await.total(metric::REPLICAS, &[("phase", "ready")]), 2.0);
+}
+
+#[tokio::test]
+async fn c_036_refusals_of_bad_prompts_are_neutral_by_every_way_in() {
+    let work = |request: &Request| {
+        let body = request.json().to_string();
+        let bad =
+            [400_u16, 404, 413, 415, 422].into_iter().find(|status| body.contains(&format!("bad {status}")));
+        bad.map_or_else(
+            || reply(request),
+            |status| Script::json(status, &json!({"error": {"message": "bad prompt"}})),
+        )
+    };
+    let stubs = [Stub::with(work).await, Stub::with(work).await];
+    everywhere(Config::of(Deployment::chat(&stubs)), async |gateway, way| {
+        let asked = || stubs[0].count() + stubs[1].count();
+        let before = asked();
+        for index in 0..4 {
+            for status in [400, 404, 413, 415, 422] {
+                assert_eq!(way.ask(&format!("bad {status}")).await.status, status, "{way}");
+                assert_eq!(way.ask(&format!("good {index}")).await.status, 200, "{way}");
+            }
+        }
+        assert_eq!(asked() - before, 40, "{way}: one attempt each");
+        let metrics = gateway.metrics().await;
+        let harm = [metric::EJECTIONS, metric::UPSTREAM_ERRORS, metric::RETRIES];
+        assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3], "{way}");
+        assert_eq!(metrics.total(metric::REPLICAS, &[("phase", "ready")]), 2.0, "{way}");
+    })
+    .await;
 }
 
 /// An address that takes no connection and refuses none: whoever asks there hears nothing.

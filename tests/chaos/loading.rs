@@ -3,11 +3,12 @@
 use serde_json::Value;
 use tidegate_shared::names::metric;
 use tidegate_tests::certificates::Issuer;
-use tidegate_tests::client::Raw;
+use tidegate_tests::client::{Client, Raw};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::crowd::{Crowd, at_a_time};
 use tidegate_tests::front::Front;
 use tidegate_tests::gateway::binary;
+use tidegate_tests::recipe::{Base, Way};
 use tidegate_tests::stub::Stub;
 use tokio::task::JoinSet;
 
@@ -218,27 +219,80 @@ async fn c_055_the_idle_replica_goes_and_the_busy_one_stays() {
     }
 }
 
+/// A model that never loads, with a full line before it: over connections of their own, and over `crowd`'s.
+async fn never_loads(fleet: &Fleet, crowd: &Crowd) -> (Vec<Raw>, JoinSet<()>) {
+    let (mut own, mut shared) = (Vec::new(), JoinSet::new());
+    let body = |stream: bool| {
+        let mut body = brief("hi");
+        (body["model"], body["stream"]) = ("cold".into(), stream.into());
+        body
+    };
+    for index in 0..3 {
+        own.push(Raw::posted(fleet.address, CHAT, &body(index == 1).to_string()).await);
+        fleet.queued(2 * index + 1).await;
+        let crowd = crowd.clone();
+        let body = body(index == 1);
+        shared.spawn(async move { drop(crowd.attempt(CHAT, &[], &body).await) });
+        fleet.queued(2 * index + 2).await;
+    }
+    for client in [fleet.client(), fleet.h2()] {
+        let refused = client.post(CHAT, &body(false)).await;
+        assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &Value::from("queue_full")));
+    }
+    (own, shared)
+}
+
 #[tokio::test]
 async fn c_046_a_model_that_never_loads_holds_up_nobody_else() {
     let cold = Deployment::named("cold").engine(&["--model", "cold", "--load-time", "1h"]);
-    let config = Config::of(engines(QUICK).set("min", 1).set("max", 1))
-        .and(cold.set("max", 1).set("queue.requests", 5));
-    let fleet = Fleet::with(config).await;
-    let mut body = brief("hi");
-    body["model"] = "cold".into();
-    let mut waiting = Vec::new();
-    for index in 1..=5 {
-        waiting.push(Raw::posted(fleet.address, CHAT, &body.to_string()).await);
-        fleet.queued(index).await;
+    let served = engines(QUICK).set("min", 1).set("max", 1).set("target_concurrency", 1);
+    let served = served.set("concurrency_limit", 1).set("queue.headroom", "10m");
+    let fleet = Fleet::with(Config::of(served).and(cold.set("max", 1).set("queue.requests", 6))).await;
+    fleet.ready_replicas(1).await;
+    let base = Base::of(&fleet).await;
+    let crowd = Crowd::of(fleet.address, 1).await;
+    let waiting = never_loads(&fleet, &crowd).await;
+    let mut served = 0.0;
+    for index in 0..4 {
+        for way in [fleet.client(), fleet.h2()].map(Way::all).concat() {
+            let answer = way.ask(&format!("question {index}")).await;
+            assert_eq!(answer.status, 200, "{way}: {:?}", answer.body);
+            // On the very connection on which others wait.
+            assert_eq!(crowd.post(way.path, &[], &way.body("the same")).await.status, 200, "{way}");
+            served += 2.0;
+        }
+        for client in [fleet.client(), fleet.h2()] {
+            for path in ["/livez", "/readyz", "/healthz", "/v1/models", "/v1/models/cold"] {
+                assert_eq!(client.get(path).await.status, 200, "{path}");
+            }
+        }
+        for path in ["/metrics", "/status", "/deployments/cold/why", "/deployments/chat/why"] {
+            assert_eq!(Client::h1(fleet.admin).get(path).await.status, 200, "{path}");
+        }
+        let said = Client::h1(fleet.admin).post("/route", &brief("where to")).await;
+        assert_eq!(said.status, 200, "{:?}", said.body);
+        fleet.queued(6).await;
     }
-    let refused = fleet.client().post(CHAT, &body).await;
-    assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &Value::from("queue_full")));
-    for index in 0..20 {
-        assert_eq!(fleet.ask(&index.to_string()).await.status, 200);
-    }
-    assert_eq!(fleet.client().get("/v1/models").await.json()["data"].as_array().map(Vec::len), Some(2));
-    drop(waiting);
-    fleet.assert_idle().await;
+    // No time is compared: none of those that were served has waited in any line, while all of these wait.
+    let chat = [("deployment", "chat")];
+    fleet.until_metric(metric::REQUESTS, &chat, served).await;
+    let metrics = fleet.metrics().await;
+    let waited = format!("{}_count", metric::QUEUE_SECONDS);
+    assert_eq!(metrics.total(&waited, &chat), 0.0);
+    let harm = [metric::REFUSALS, metric::RETRIES, metric::UPSTREAM_ERRORS];
+    assert_eq!(harm.map(|name| metrics.total(name, &chat)), [0.0; 3]);
+    drop((waiting, crowd));
+    base.closed(&fleet).await;
+    // The control: one that does wait is counted.
+    let busy = fleet.chat(&long("busy", 3000)).await;
+    let waits = tokio::spawn({
+        let client = fleet.client();
+        async move { client.post(CHAT, &brief("waits")).await.status }
+    });
+    fleet.queued(1).await;
+    drop(busy);
+    assert_eq!(waits.await.expect("an answer"), 200);
+    fleet.until_metric(&waited, &chat, 1.0).await;
 }
 
 /// The virtual loops of the scaler swap for as long as the case wants; here real streams end as they should.

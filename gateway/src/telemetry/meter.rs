@@ -15,7 +15,7 @@ use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::metric::{self as name, Kind};
 use tidegate_shared::replica::Phase;
-use tidegate_shared::request::Route;
+use tidegate_shared::request::{Outcome, Route};
 
 use super::tally::{TALLIES, Tally};
 use crate::openai::{Operation, Usage};
@@ -163,9 +163,9 @@ fn as_f64(value: u64) -> f64 {
 /// The handles of one deployment.
 pub struct DeploymentMeter {
     name: String,
-    /// Answered with 200, by operation: nearly all of them.
+    /// Answered by a replica with 200 and to the end, by operation: nearly all of them.
     served: [OnceLock<Counter>; Operation::ALL.len()],
-    requests: DashMap<(Option<Operation>, u16), Counter>,
+    requests: DashMap<(Option<Operation>, u16, Option<Outcome>), Counter>,
     routes: [Counter; 5],
     refusals: DashMap<Refusal, Counter>,
     seconds: Histogram,
@@ -213,21 +213,28 @@ impl DeploymentMeter {
         })
     }
 
-    /// A request was answered with `status`.
-    pub fn answered(&self, operation: Option<Operation>, status: u16, took: Duration) {
+    /// A request was answered with `status`; a replica's answer ended as `outcome` says (C-126).
+    pub fn answered(
+        &self,
+        operation: Option<Operation>,
+        status: u16,
+        outcome: Option<Outcome>,
+        took: Duration,
+    ) {
         let make = || {
             let labels = [
                 ("deployment", self.name.clone()),
                 ("endpoint", operation.map_or("", Operation::as_str).to_owned()),
                 ("status", status.to_string()),
+                ("outcome", outcome.map_or("", Outcome::as_str).to_owned()),
             ];
             metrics::counter!(name::REQUESTS, &labels)
         };
-        let served =
-            operation.filter(|_| status == 200).and_then(|operation| self.served.get(operation as usize));
+        let good = status == 200 && outcome == Some(Outcome::Complete);
+        let served = operation.filter(|_| good).and_then(|operation| self.served.get(operation as usize));
         match served {
             Some(counter) => counter.get_or_init(make).increment(1),
-            None => count(&self.requests, (operation, status), make),
+            None => count(&self.requests, (operation, status, outcome), make),
         }
         self.seconds.record(took);
     }

@@ -13,11 +13,11 @@ use super::helm::Drained;
 use crate::fleet::Change;
 use crate::provider::{Instance, InstanceState};
 pub(super) use parked::Way;
+pub(super) use words::explain;
+use words::quote;
 
 /// How long a replica may wait for room at its provider, before another one is ordered in its place.
 const QUEUE_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Lines of an engine's output that the reason of a failed start quotes, at most.
-const QUOTED_LINES: usize = 20;
 
 /// An announcement to make.
 pub(super) type News = (ReplicaId, Change);
@@ -71,8 +71,10 @@ struct Member {
     in_line: bool,
     /// A provider call for it is running; there is never a second one.
     busy: bool,
-    /// An operator takes it out.
+    /// An operator takes it out, or its provider ends it.
     let_go: bool,
+    /// Its provider ends it, which is not undone.
+    ending: bool,
     /// Set once it has to go.
     end: Option<End>,
     /// No provider call before this moment.
@@ -107,7 +109,8 @@ struct End {
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, in_line, busy) = (false, false, false, false);
-        let (let_go, end, not_before) = (false, None, Instant::ZERO);
+        let (let_go, ending) = (false, false);
+        let (end, not_before) = (None, Instant::ZERO);
         let (turned, began) = (since, since);
         Self {
             capacity,
@@ -121,6 +124,7 @@ impl Member {
             in_line,
             busy,
             let_go,
+            ending,
             end,
             not_before,
         }
@@ -147,6 +151,9 @@ impl Book {
             match member.end.take() {
                 Some(End { told: true, .. }) => {}
                 Some(End { why, told: false }) => news.push((*id, Change::Gone { why })),
+                None if member.ending => {
+                    news.push((*id, Change::Gone { why: "its provider has ended it".to_owned() }));
+                }
                 None => news.push((*id, member.ended("it vanished from its provider".to_owned()))),
             }
             false
@@ -199,6 +206,11 @@ impl Book {
             }
             // One that serves and was stopped by somebody else is for its probe to notice.
             InstanceState::Up { .. } | InstanceState::Parked { .. } => Vec::new(),
+            // Who serves there is drained like one that an operator takes out.
+            InstanceState::Ending { .. } => {
+                member.ending = true;
+                Vec::new()
+            }
             InstanceState::Exited { how, output } => {
                 let why = quote(how, output);
                 member.end = Some(End { why: why.clone(), told: true });
@@ -244,11 +256,12 @@ impl Book {
         told.then(|| (id, Change::StartFailed { why: why.to_owned() }))
     }
 
-    /// Exactly these are taken out, of those that have not to go anyway; tells what to announce.
+    /// Exactly these are taken out, and those that their provider ends, of those that have not to go anyway; tells what to
+    /// announce.
     pub(super) fn let_go(&mut self, out: &BTreeMap<ReplicaId, Drained>) -> Vec<News> {
         let living = self.members.iter_mut().filter(|(_, member)| member.end.is_none());
         let news = living.filter_map(|(id, member)| {
-            let goes = out.contains_key(id);
+            let goes = member.ending || out.contains_key(id);
             let went = std::mem::replace(&mut member.let_go, goes);
             (goes != went).then_some((*id, if goes { Change::Drain } else { Change::Undrain }))
         });
@@ -373,25 +386,7 @@ impl Member {
     }
 }
 
-/// How an engine ended, with its last words.
-fn quote(how: &str, output: &[String]) -> String {
-    match last_lines(output) {
-        Some(lines) => format!("the engine ended ({how}){lines}"),
-        None => format!("the engine ended ({how}) and printed nothing"),
-    }
-}
-
-/// What an engine that runs and is not ready says of itself: to its probe, and on its output.
-pub(super) fn explain(trouble: Option<String>, output: &[String]) -> String {
-    let trouble = trouble.map(|trouble| format!(": {trouble}")).unwrap_or_default();
-    trouble + &last_lines(output).unwrap_or_default()
-}
-
-fn last_lines(output: &[String]) -> Option<String> {
-    let last = output.get(output.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default();
-    (!last.is_empty()).then(|| format!("; its last lines:\n{}", last.join("\n")))
-}
-
 mod parked;
 #[cfg(test)]
 mod tests;
+mod words;

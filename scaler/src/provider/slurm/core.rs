@@ -20,6 +20,9 @@ use super::mark::{self, Mark};
 use super::reply::{Job, Node};
 use super::spec::{SlurmOffer, SlurmSpec};
 use super::{room, seen};
+pub(super) use stopping::Stopping;
+
+mod stopping;
 
 /// How long a job whose submission was not answered may take to show up before it counts as never submitted.
 pub(super) const LOST_LIMIT: Duration = Duration::from_secs(60);
@@ -213,7 +216,9 @@ impl Core {
     pub(super) fn is_restless(&self) -> bool {
         let settled = |replica: &Replica| match replica.state {
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => true,
-            InstanceState::Pending { .. } | InstanceState::Queued { .. } => false,
+            InstanceState::Pending { .. } | InstanceState::Queued { .. } | InstanceState::Ending { .. } => {
+                false
+            }
         };
         !self.fleet().replicas.values().all(settled)
     }
@@ -381,29 +386,5 @@ impl Core {
     /// How many more replicas of an offer would find room; `None` where nobody knows.
     pub(super) fn free(&self, offer: &SlurmOffer) -> Option<u32> {
         self.fleet().free.get(&offer.name).copied()
-    }
-}
-
-/// While it lives, the list shows the replica as it was before; a stop that is given up shows it as it is.
-pub(super) struct Stopping<'a> {
-    core: &'a Core,
-    id: ReplicaId,
-}
-
-impl<'a> Stopping<'a> {
-    /// `None` if there is no such replica.
-    pub(super) fn begin(core: &'a Core, id: ReplicaId) -> Option<Self> {
-        let mut fleet = core.fleet();
-        let replica = fleet.replicas.get_mut(&id)?;
-        replica.stopping.get_or_insert_with(|| replica.state.clone());
-        Some(Self { core, id })
-    }
-}
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        if let Some(replica) = self.core.fleet().replicas.get_mut(&self.id) {
-            replica.stopping = None;
-        }
     }
 }

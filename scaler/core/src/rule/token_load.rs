@@ -85,11 +85,13 @@ impl Filled {
         self.scale.load(self.load) < self.share(percent, size)
     }
 
-    /// How full replicas of `size` in all would be, in percent, rounded down.
+    /// How full replicas of `size` in all would be, in percent, rounded up: what is over 60 % is not told as 60 %.
     pub fn percent(self, size: u128) -> u32 {
         let whole = size.saturating_mul(u128::from(self.load.count.max(1)));
-        let percent = self.scale.load(self.load).checked_div(whole);
-        percent.map_or(u32::MAX, |percent| u32::try_from(percent).unwrap_or(u32::MAX))
+        if whole == 0 {
+            return u32::MAX;
+        }
+        u32::try_from(self.scale.load(self.load).div_ceil(whole)).unwrap_or(u32::MAX)
     }
 
     /// Replicas needed to be no more than [`COMFORT`] full (B2). `sizes` are those that count now, the first to leave

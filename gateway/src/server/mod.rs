@@ -6,7 +6,7 @@ mod client;
 mod handle;
 mod handshake;
 mod http1;
-mod http2;
+pub mod http2;
 pub mod link;
 mod listen;
 mod reply;
@@ -66,6 +66,8 @@ pub struct Gateway {
     pub limits: ServerLimits,
     /// The memory that bodies may take.
     pub budget: Arc<Budget>,
+    /// The memory that heads over HTTP/2 may take: [`http2::heads::budget`].
+    pub heads: Arc<Budget>,
     /// Where records of requests go.
     pub sink: Arc<Sink>,
     /// When the gateway started, in seconds of Unix time.

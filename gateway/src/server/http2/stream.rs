@@ -18,8 +18,8 @@ use http_body::Body as _;
 use tidegate_shared::time::Instant;
 
 use super::body::Body;
-use super::head;
 use super::wire::Tally;
+use super::{head, heads};
 use crate::clock::{self, Alarm};
 use crate::http1::fields::Name;
 use crate::layer::body::{Response, ResponseBody};
@@ -40,11 +40,15 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// From here on, until it is dropped.
-    pub(super) fn new(core: Rc<Core>, tally: Rc<Tally>, head: usize) -> Self {
+    /// From here on, until it is dropped; `None` where there is no room for its head, on its connection or at all.
+    pub(super) fn new(core: &Rc<Core>, tally: &Rc<Tally>, head: usize) -> Option<Self> {
+        let together = tally.heads.get() + head;
+        if together > heads::OF_CONNECTION || !core.gateway.heads.take(heads::of_request(head)) {
+            return None;
+        }
         tally.open.set(tally.open.get() + 1);
-        tally.heads.set(tally.heads.get() + head);
-        Self { core, tally, head }
+        tally.heads.set(together);
+        Some(Self { core: Rc::clone(core), tally: Rc::clone(tally), head })
     }
 }
 
@@ -53,24 +57,28 @@ impl Drop for Open {
         let Self { core, tally, head } = self;
         tally.open.set(tally.open.get() - 1);
         tally.heads.set(tally.heads.get() - *head);
+        core.gateway.heads.give(heads::of_request(*head));
         tally.ended.set(Some(core.gateway.clock.now()));
     }
 }
 
-/// Serves a request, until its answer has left or is given up.
-pub(super) async fn serve(
+/// Serves a request, until its answer has left or is given up. Its head is written anew at once, not with the first step:
+/// the library's map of it takes several times as much, and the tasks of a crowd wait for their turns.
+pub(super) fn serve(
     open: Open,
     client: IpAddr,
     (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>),
-) {
-    let Open { core, tally, .. } = &open;
+) -> impl Future<Output = ()> {
     let (parts, stream) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let body = Body::new(stream, head::announced(&parts.headers));
     let head = head::request(parts);
-    let answer = answer(core, client, head, body, &mut respond).await;
-    if let Some(response) = answer {
-        send(core, tally, is_head, response, respond).await;
+    async move {
+        let Open { core, tally, .. } = &open;
+        let answer = answer(core, client, head, body, &mut respond).await;
+        if let Some(response) = answer {
+            send(core, tally, is_head, response, respond).await;
+        }
     }
 }
 

@@ -10,7 +10,6 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 use bytes::BytesMut;
 use rustls::{Error, ServerConfig};
@@ -21,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::client::ClientStream;
 use super::link::Link;
 use super::secure::Secured;
-use super::{Closing, Core, http1};
+use super::{Core, http1};
 use crate::telemetry::meter::{self, GaveUp, TlsFailure};
 
 /// The first byte of a client that speaks TLS.
@@ -46,11 +45,11 @@ pub(super) async fn shake(
     let clock = core.gateway.clock;
     let by = clock.timer(clock.now() + core.gateway.limits.header_read);
     let shaken = {
-        let mut stops = pin!(stops(&core.closing));
+        let mut told = pin!(core.closing.told());
         tokio::select! {
             shaken = begin(config, stream, by, client) => shaken,
             // Nothing was asked for yet.
-            () = &mut stops => Shaken::None,
+            () = poll_fn(|cx| core.closing.poll_begun(told.as_mut(), cx)) => Shaken::None,
         }
     };
     match shaken {
@@ -62,12 +61,6 @@ pub(super) async fn shake(
         }
         Shaken::None => None,
     }
-}
-
-/// Resolves when the gateway begins to stop.
-async fn stops(closing: &Closing) {
-    let mut told = pin!(closing.told.notified());
-    poll_fn(|cx| if closing.begun.get() { Poll::Ready(()) } else { told.as_mut().poll(cx) }).await;
 }
 
 async fn begin(config: Arc<ServerConfig>, stream: TcpStream, by: Instant, client: IpAddr) -> Shaken {

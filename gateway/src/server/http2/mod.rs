@@ -84,7 +84,7 @@ impl<S: Socket> Driver<S> {
     async fn run(mut self) -> Result<(), h2::Error> {
         let core = Rc::clone(&self.core);
         let tally = Rc::clone(&self.tally);
-        let (mut stopped, mut stuck) = (pin!(core.closing.told.notified()), pin!(tally.told.notified()));
+        let (mut stopped, mut stuck) = (pin!(core.closing.told()), pin!(tally.told.notified()));
         let mut keeper = Keeper::new(core.gateway.clock.now(), core.gateway.limits.header_read);
         poll_fn(|cx| {
             tally.begin_turn();
@@ -102,7 +102,7 @@ impl<S: Socket> Driver<S> {
                 if self.pings.as_mut().is_some_and(|pings| pings.poll_pong(cx).is_ready()) {
                     keeper.ponged(now, &tally);
                 }
-                let stops = core.closing.begun.get() || stopped.as_mut().poll(cx).is_ready();
+                let stops = core.closing.poll_begun(stopped.as_mut(), cx).is_ready();
                 // It is asked of the tally whether it was told.
                 let _ = stuck.as_mut().poll(cx);
                 let step = match keeper.step(now, &tally, stops) {

@@ -23,7 +23,7 @@ use super::{head, heads};
 use crate::clock::{self, Alarm};
 use crate::http1::fields::Name;
 use crate::layer::body::{Response, ResponseBody};
-use crate::layer::relay::slow_by;
+use crate::layer::relay::Pauses;
 use crate::server::link::ClientBody;
 use crate::server::{Core, handle, http1};
 use crate::telemetry::meter::{self, GaveUp};
@@ -156,16 +156,13 @@ struct Reply {
     last: bool,
     /// Bytes that it had room for.
     taken: u64,
-    /// Since when it has none, what it had taken then, and what had left the connection then.
-    pause: Option<(Instant, u64, u64)>,
-    /// How long all in all it had none before.
-    away: Duration,
+    /// What had left the connection when one began.
+    pauses: Pauses<u64>,
 }
 
 impl Reply {
     fn new(stream: SendStream<Bytes>, body: ResponseBody) -> Self {
-        let (piece, away) = (Bytes::new(), Duration::ZERO);
-        Self { stream, body, piece, last: false, taken: 0, pause: None, away }
+        Self { stream, body, piece: Bytes::new(), last: false, taken: 0, pauses: Pauses::new() }
     }
 
     /// Sends what there is and has room, until all is sent or the client has left.
@@ -215,18 +212,7 @@ impl Reply {
 
     /// When the client is given up, if it makes no room until then; `None` while nothing waits for it.
     fn until(&mut self, now: Instant, limit: Duration, tally: &Tally) -> Option<Instant> {
-        let waits = !self.piece.is_empty();
-        if let Some((since, taken, _)) = self.pause
-            && (taken < self.taken || !waits)
-        {
-            self.away += now.since(since);
-            self.pause = None;
-        }
-        if !waits {
-            return None;
-        }
-        let (since, ..) = *self.pause.get_or_insert((now, self.taken, tally.sent.get()));
-        Some(slow_by(since, self.away, self.taken, limit))
+        self.pauses.until(now, (!self.piece.is_empty(), self.taken), limit, tally.sent.get())
     }
 
     /// The client is too slow. Where nothing at all has left its connection meanwhile, for want of room, that is what it
@@ -236,7 +222,7 @@ impl Reply {
             meter::gave_up(GaveUp::Answer);
         }
         self.stream.send_reset(Reason::CANCEL);
-        if tally.is_shut() && self.pause.is_some_and(|(.., sent)| sent == tally.sent.get()) {
+        if tally.is_shut() && self.pauses.mark() == Some(&tally.sent.get()) {
             tally.note_stuck();
         }
     }

@@ -19,6 +19,7 @@ pub mod config;
 pub mod crowd;
 pub mod deadline;
 pub mod dockerd;
+pub mod frame;
 pub mod frames;
 pub mod front;
 pub mod gateway;

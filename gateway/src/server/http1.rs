@@ -216,7 +216,7 @@ async fn refuse(core: &Core, link: &Shared, client: IpAddr, error: &ApiError) {
 }
 
 /// Ends the connection, within bounds. A client that still sends gets to see its answer: what comes is thrown away.
-async fn linger(mut link: Link) {
+pub(super) async fn linger(mut link: Link) {
     if link.is_given_up() {
         return;
     }

@@ -31,6 +31,7 @@ pub mod partly;
 pub mod script;
 pub mod sdk;
 pub mod secure;
+pub mod shown;
 pub mod slurm;
 pub mod stand_in;
 pub mod streams;

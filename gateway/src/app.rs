@@ -31,6 +31,7 @@ use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::provide::{self, Records};
 use crate::server::certificate::{Front, Shown};
+use crate::server::http2::heads;
 use crate::server::{self, Ended, Gateway, Stage};
 use crate::signals::Signals;
 use crate::sizing::{Resizer, startable};
@@ -174,6 +175,7 @@ impl App {
             clock,
             directory: Directory::new(deployments),
             budget: Budget::new(config.limits.buffered),
+            heads: heads::budget(config.limits.buffered),
             limits: config.limits.clone(),
             sink: Arc::new(sink),
             created,

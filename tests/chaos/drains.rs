@@ -4,9 +4,10 @@
 use hyper::Method;
 use serde_json::Value;
 use tidegate_tests::client::{Client, Stream};
+use tidegate_tests::shown::replicas;
 
 use crate::CHAT;
-use crate::fleet::{Fleet, engines, long, replicas};
+use crate::fleet::{Fleet, engines, long};
 
 #[tokio::test]
 async fn c_044_c5_forty_streams_count_while_their_replicas_drain_and_each_is_stopped_after_its_last_byte() {

@@ -99,6 +99,7 @@ pub(super) async fn gateway(
         directory: Directory::new(vec![Arc::new(deployment)]),
         limits: ServerLimits::default(),
         budget: Budget::new(1 << 20),
+        heads: crate::server::http2::heads::budget(1 << 20),
         sink: Arc::new(Sink { clock, access, nowhere: meter }),
         created: 0,
         clients: Arc::new(Semaphore::new(10)),

@@ -268,7 +268,9 @@ impl Fleet for World {
                 format!("up {id}")
             }
             Change::Drain => {
-                state.replicas.get_mut(&id).unwrap().phase = Phase::Draining;
+                let facts = state.replicas.get_mut(&id).unwrap();
+                facts.phase = Phase::Draining;
+                (facts.in_flight == 0).then(|| self.pressed.notify_one());
                 format!("drain {id}")
             }
             Change::Undrain => {

@@ -100,7 +100,7 @@ pub(super) async fn gateway(
         directory: Directory::new(vec![Arc::new(deployment)]),
         limits: ServerLimits::default(),
         budget: Budget::new(1 << 20),
-        sink: Arc::new(Sink { clock, access, nowhere: meter }),
+        sink: Arc::new(Sink { clock, access, nowhere: meter, cuts: false.into() }),
         created: 0,
         clients: Arc::new(Semaphore::new(10)),
         tls: None,

@@ -149,6 +149,8 @@ impl Admin {
             sizing: manage::sizing(watched, None, seen.at).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
+            startless: why::startless(&sizing, &view)
+                .filter(|_| watched.provider != "static" && why::is_bare(&seen.replicas)),
             trouble: view
                 .provider_error
                 .clone()

@@ -155,6 +155,9 @@ pub struct DeploymentStatus {
     pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
+    /// Why the next request would start no replica, though none runs, for people; absent where one runs or can be started.
+    #[serde(default)]
+    pub startless: Option<String>,
 }
 
 /// What a deployment costs, in millionths of a dollar (M2).

@@ -53,6 +53,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }
+    if let Some(why) = &deployment.startless {
+        let told = format!("no replica runs, and none can be started: {why}");
+        text.push_str(&sentence("", &told, Some(Tint::Yellow), style));
+    }
     if let Some(trouble) = &deployment.trouble {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }

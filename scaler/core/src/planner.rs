@@ -71,6 +71,15 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether more are wanted and none can be had, until somebody or something else changes that (C2). The gateway's cap
+    /// is no such case: room is made under it.
+    pub fn is_startless(&self) -> bool {
+        use ScaleReason::{NoCapacity, NoCredit, NoFit, PriceCap};
+        self.orders.is_empty() && matches!(self.why.reason, PriceCap { .. } | NoCapacity | NoFit | NoCredit)
+    }
+}
+
 /// What a rule and its guards want, whether or not it can be had.
 #[derive(Clone, Debug)]
 struct Verdict {

@@ -11,6 +11,7 @@ mod facts;
 mod gather;
 mod growth;
 mod shrink;
+mod startless;
 mod trouble;
 mod words;
 
@@ -19,6 +20,7 @@ use tidegate_shared::replica::Phase;
 
 use facts::Facts;
 pub(super) use gather::{asked_about, why};
+pub(super) use startless::{is_bare, startless};
 use words::{count, dot_list, span};
 
 /// Why a deployment is as it is.
@@ -95,6 +97,8 @@ pub enum Line {
     Tuning,
     /// The target was tuned on other requests than those that come (A1).
     Drifted,
+    /// Nothing runs, and nothing can be started.
+    NothingStarts,
     /// Nothing is the matter.
     NothingToDo,
 }
@@ -118,6 +122,7 @@ impl Line {
             Self::SlowFirstToken => "Occasional slow first token",
             Self::Tuning => "A replica is being measured",
             Self::Drifted => "Traffic is another one than was tuned",
+            Self::NothingStarts => "No replica can be started",
             Self::NothingToDo => "Nothing to do",
         }
     }
@@ -175,7 +180,8 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
     let mut findings: Vec<Finding> = seven.into_iter().chain(more.into_iter().flatten()).collect();
     findings.sort_by_key(|finding| (finding.standing, finding.line));
     if findings.iter().all(|finding| finding.standing != Standing::Now) {
-        findings.insert(0, Line::NothingToDo.now(trouble::well(facts)));
+        let stuck = startless::finding(facts);
+        findings.insert(0, stuck.unwrap_or_else(|| Line::NothingToDo.now(trouble::well(facts))));
     }
     WhyAnswer { deployment: facts.name.to_string(), now: now(facts), findings }
 }

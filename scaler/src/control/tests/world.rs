@@ -57,6 +57,8 @@ struct State {
     last_id: u32,
     /// No start is tried before.
     starts_from: Instant,
+    /// None can be ordered, as was told last.
+    startless: bool,
     /// What that was when each start failed.
     told: Vec<Instant>,
     log: Vec<(Duration, String)>,
@@ -265,8 +267,10 @@ impl Fleet for World {
         })
     }
 
-    fn hold_starts(&self, until: Instant) {
-        self.state().starts_from = until;
+    fn hold_starts(&self, until: Option<Instant>) {
+        let mut state = self.state();
+        state.startless = until.is_none();
+        state.starts_from = until.unwrap_or(state.starts_from);
     }
 
     fn announce(&self, id: ReplicaId, change: Change) {

@@ -132,3 +132,49 @@ fn e2_a1_a_replica_that_is_measured_is_told_and_that_none_is_let_go_meanwhile() 
     );
     assert_eq!(stays.text, expected);
 }
+
+#[test]
+fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
+    let told = |change: fn(&mut Case)| {
+        let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+        case.sizing.min = 0;
+        change(&mut case);
+        let first = case.answer().findings.remove(0);
+        (first.line, first.text, first.advice)
+    };
+    let says = |because: &str| {
+        format!("nothing runs, and no request starts a replica, because {because}: requests get 503")
+    };
+    let no_advice = |because: &str| (Line::NothingStarts, says(because), None);
+    assert_eq!(told(|_| ()).0, Line::NothingToDo);
+    assert_eq!(
+        told(|case| case.sizing.max = 0),
+        (Line::NothingStarts, says("max is 0"), Some("`tidegate scale chat --max 1`, or more".to_owned()))
+    );
+    let advice = Some("`tidegate scale chat --autoscale on`, or raise min".to_owned());
+    assert_eq!(
+        told(|case| case.sizing.autoscale = false),
+        (Line::NothingStarts, says("scaling is switched off and min is 0"), advice)
+    );
+    assert_eq!(
+        told(|case| case.sizing.price_cap = Some(Price(DOLLAR))),
+        no_advice("the price cap is $1.00/h and the cheapest offer costs $1.35/h")
+    );
+    assert_eq!(told(|case| case.view.spending.credit = Some(Money(0))), no_advice("the credit is used up"));
+    assert_eq!(
+        told(|case| case.view.outlook = Some(Outlook::default())),
+        no_advice("the provider offers nothing")
+    );
+    let silent = told(|case| {
+        case.view.outlook = None;
+        case.view.provider_error = Some("the docker daemon does not answer".to_owned());
+    });
+    assert_eq!(silent.0, Line::ProviderDown);
+    // Where something runs, or is a moment away, requests are served.
+    for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
+        let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+        case.sizing.max = 0;
+        case.add(phase, 3);
+        assert!(case.answer().findings.iter().all(|found| found.line != Line::NothingStarts), "{phase:?}");
+    }
+}

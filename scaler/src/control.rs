@@ -166,8 +166,15 @@ impl Control {
                 self.silence = SILENCE.0;
                 self.status.listed(&instances);
                 self.resume(&instances);
-                let news = self.book.take_in(&instances, self.now());
+                let (ending, now) = (self.book.ending(), self.now());
+                let news = self.book.take_in(&instances, now);
                 for (id, change) in news {
+                    if let Change::Gone { why } = &change
+                        && self.planner.is_some()
+                        && !ending.contains(&id)
+                    {
+                        self.status.lost(now, format!("{} is lost: {why}", self.log.replica(id)));
+                    }
                     self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }

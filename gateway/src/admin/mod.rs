@@ -155,7 +155,8 @@ impl Admin {
                 .provider_error
                 .clone()
                 .or_else(|| watched.resizer.misfit())
-                .or_else(|| view.last_failure.clone()),
+                .or_else(|| view.last_failure.clone())
+                .or_else(|| why::lost(&view, seen.at)),
         }
     }
 

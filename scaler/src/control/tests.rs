@@ -181,6 +181,10 @@ async fn c1_a_dead_replica_is_replaced_and_max_holds_meanwhile() {
     world.reaches("ready 2").await;
     assert_eq!(world.log(), ["gone 1", "stop 1", "ordered 2", "start 2", "up 2", "ready 2"]);
     assert!(run.reasons().contains(&"replacing"), "{:?}", run.reasons());
+    assert!(!run.reasons().contains(&"backing_off"), "at once, though it was ready for 2 s only");
+    let (_, told) = run.status.view().lost.expect("it is told");
+    assert_eq!(told, "chat-1 is lost: the engine ended (signal 9) and printed nothing");
+    assert_eq!(run.status.view().starts_failed, 0, "its start was none that failed");
 }
 
 #[tokio::test(start_paused = true)]

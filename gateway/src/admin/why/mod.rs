@@ -21,6 +21,7 @@ use tidegate_shared::replica::Phase;
 use facts::Facts;
 pub(super) use gather::{asked_about, why};
 pub(super) use startless::{is_bare, startless};
+pub(super) use trouble::lost;
 use words::{count, dot_list, span};
 
 /// Why a deployment is as it is.
@@ -71,6 +72,8 @@ pub enum Line {
     ProviderDown,
     /// Replicas do not start, or die soon (C1).
     StartsFail,
+    /// A replica that was ready has ended by itself (C1).
+    Lost,
     /// Replicas that fail, are taken out, or failed a request just now (R5).
     ReplicasOut,
     /// Replicas that an operator took out (C5).
@@ -109,6 +112,7 @@ impl Line {
         match self {
             Self::ProviderDown => "The provider does not answer",
             Self::StartsFail => "Replicas do not start",
+            Self::Lost => "A replica was lost",
             Self::ReplicasOut => "Replicas that fail",
             Self::Drained => "Replicas that an operator drained",
             Self::NoCredit => "Scale-up stopped while credit is empty",
@@ -170,6 +174,7 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
     let more = [
         trouble::provider(facts),
         trouble::starts(facts),
+        trouble::lost_one(facts),
         trouble::replicas(facts),
         trouble::drained(facts),
         trouble::tuning(facts),

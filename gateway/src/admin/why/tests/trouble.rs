@@ -61,7 +61,7 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
     let found = case.finding(Line::StartsFail);
     assert_eq!(
         found.text,
-        "3 starts in a row have failed, the next is tried in 9 s; chat-3 did not start: the engine ended (exit code 3)"
+        "3 starts in a row have failed, or ended soon after, the next is tried in 9 s; chat-3 did not start: the engine ended (exit code 3)"
     );
     assert_eq!(found.details, ["loading", "no such file"]);
     case.view.last_failure = None;
@@ -177,4 +177,17 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
         case.add(phase, 3);
         assert!(case.answer().findings.iter().all(|found| found.line != Line::NothingStarts), "{phase:?}");
     }
+}
+
+#[test]
+fn e2_c1_a_replica_that_was_lost_is_told_with_its_end_and_last_lines_and_as_no_failed_start() {
+    let mut case = Case::new(1, 1, 1, ScaleReason::OnTheirWay { count: 1 });
+    let ended = "chat-1 is lost: the engine ended (signal: 9 (SIGKILL))";
+    case.view.lost = Some((now() - SECOND * 4, format!("{ended}; its last lines:\nlistening\nkilled")));
+    let found = case.finding(Line::Lost);
+    assert_eq!((found.standing, found.text), (Standing::Now, format!("{ended}, 4.0 s ago")));
+    assert_eq!(found.details, ["listening", "killed"]);
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
+    case.view.lost = Some((now() - SECOND * 600, ended.to_owned()));
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::Lost), "no news any more");
 }

@@ -95,7 +95,6 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
                 let since = span(facts.seen.at.since(replica.since));
                 format!("failed for {since}{}", trouble())
             }
-            (Phase::Starting, _) if !facts.sized => format!("not ready: {}", known.trouble.as_ref()?),
             _ => return None,
         };
         Some((name, why))
@@ -170,7 +169,12 @@ pub(super) fn no_data(facts: &Facts<'_>) -> Option<Finding> {
 /// What holds where nothing is the matter.
 pub(super) fn well(facts: &Facts<'_>) -> String {
     let Some(decision) = facts.decision() else {
-        return format!("{} ready, and {}", are(facts.phase(Phase::Ready)), facts.waits());
+        let loading = facts.phase(Phase::Starting).saturating_sub(facts.unfit(Phase::Starting));
+        let loads = match loading {
+            0 => String::new(),
+            some => format!(", {some} {} not ready yet", pick(some, "is", "are")),
+        };
+        return format!("{} ready{loads}, and {}", are(facts.phase(Phase::Ready)), facts.waits());
     };
     match (facts.current(), decision.demand) {
         (0, 0) => "nothing is in progress and nothing runs; the next request starts a replica".to_owned(),

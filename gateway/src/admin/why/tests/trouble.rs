@@ -191,3 +191,20 @@ fn e2_c1_a_replica_that_was_lost_is_told_with_its_end_and_last_lines_and_as_no_f
     case.view.lost = Some((now() - SECOND * 600, ended.to_owned()));
     assert!(case.answer().findings.iter().all(|found| found.line != Line::Lost), "no news any more");
 }
+
+#[test]
+fn e2_a_fixed_replica_that_loads_is_not_told_as_one_that_fails() {
+    let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+    case.sized = false;
+    (0..2).for_each(|_| case.add(Phase::Starting, 3));
+    case.known[1].trouble = Some("its health check answers 503: {\"status\":\"loading\"}".to_owned());
+    let answer = case.answer();
+    let first = &answer.findings[0];
+    assert_eq!(
+        (first.line, &*first.text),
+        (Line::NothingToDo, "none is ready, 2 are not ready yet, and nobody waits")
+    );
+    assert!(answer.findings.iter().all(|found| found.line != Line::ReplicasOut));
+    case.known[1].unfit = Some((Unfit::Unreachable, now() - SECOND * 2));
+    assert_eq!(case.finding(Line::ReplicasOut).text, "1 of 2 replicas is not well: chat-2");
+}

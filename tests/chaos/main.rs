@@ -29,6 +29,8 @@ mod killed;
 #[cfg(test)]
 mod loading;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod parked;
 #[cfg(test)]
 mod ports;

@@ -151,22 +151,25 @@ impl Prober {
     /// Gives the reason for which the replica is down.
     async fn until_down(&self, pool: &Arc<Pool>, endpoint: &Endpoint) -> String {
         let mut probes = Probes::default();
-        let mut suspected = false;
+        let (mut suspected, mut doubtful) = (false, false);
         loop {
             tokio::select! {
                 () = tokio::time::sleep(if suspected { STARTING } else { READY }) => {}
                 () = endpoint.until_suspected() => suspected = true,
             }
-            // Who is suspected may have begun anew, and is ready when it has loaded its model (C-028).
-            let look = match suspected {
+            // Who is suspected, or was not well, may have begun anew, and is ready when it has loaded its model (C-028).
+            let look = match suspected || doubtful {
                 true => self.readiness(endpoint).await,
                 false => self.health(endpoint).await.map_err(NotReady::from),
             };
             let no = match look {
                 // The gateway's own trouble says nothing about the replica.
                 Err(NotReady::NoAnswer(NoAnswer::Local(_))) => continue,
+                // Its answers would keep it alive.
+                Err(no @ NotReady::OtherModel { .. }) => return no.to_string(),
                 Err(no) => no,
                 Ok(()) => {
+                    doubtful = false;
                     probes.well();
                     if std::mem::take(&mut suspected) {
                         endpoint.well();
@@ -177,6 +180,7 @@ impl Prober {
             };
             let slow = matches!(no, NotReady::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Late(_)));
             let how = if slow { Unwell::Slow } else { Unwell::Wrong };
+            doubtful |= !slow;
             let life = Life { last_bytes: endpoint.last_bytes(), busy: pool.in_flight(endpoint.id()) > 0 };
             match probes.unwell(self.clock.now(), how, life) {
                 // It is late because it works.

@@ -1,22 +1,23 @@
 //! Prometheus metrics. The only module that names the `metrics` crate; every name comes from
 //! `tidegate_shared::names::metric`, and handles are made once, not per request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dashmap::DashMap;
-pub use metrics::Counter;
-use metrics::{Histogram, Label, gauge};
+use metrics::{Counter, Histogram, Label, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
+use parking_lot::Mutex;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::metric::{self as name, Kind};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::request::Route;
 
+use super::tally::{TALLIES, Tally};
 use crate::openai::{Operation, Usage};
 
 /// Gauges of what is gone are forgotten after this time without an update; they are updated at each scrape.
@@ -62,15 +63,20 @@ pub async fn keep_up(render: PrometheusHandle, every: Duration) {
 }
 
 /// Counts requests that a replica failed.
-pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Counter {
-    let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
-    metrics::counter!(name::UPSTREAM_ERRORS, &labels)
+pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Arc<Tally> {
+    TALLIES.of(name::UPSTREAM_ERRORS, deployment, replica)
 }
 
 /// Counts figures of a replica's engine that cannot be true, and pages of it that cannot be read.
-pub fn signal_errors(deployment: &DeploymentName, replica: &str) -> Counter {
-    let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
-    metrics::counter!(name::SIGNAL_ERRORS, &labels)
+pub fn signal_errors(deployment: &DeploymentName, replica: &str) -> Arc<Tally> {
+    TALLIES.of(name::SIGNAL_ERRORS, deployment, replica)
+}
+
+/// The page of all metrics.
+pub fn page(render: &PrometheusHandle) -> String {
+    let mut page = render.render();
+    TALLIES.render(&mut page);
+    page
 }
 
 /// Counts handlers that panicked.
@@ -169,6 +175,8 @@ pub struct DeploymentMeter {
     prompt: Counter,
     cached: Counter,
     output: Counter,
+    /// Replicas of which it was told how many requests they have.
+    told: Mutex<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for DeploymentMeter {
@@ -201,6 +209,7 @@ impl DeploymentMeter {
             prompt: counter(name::PROMPT_TOKENS),
             cached: counter(name::CACHED_TOKENS),
             output: counter(name::OUTPUT_TOKENS),
+            told: Mutex::default(),
         })
     }
 
@@ -270,9 +279,14 @@ impl DeploymentMeter {
         if let Some(target) = figures.target {
             gauge!(name::TARGET, &[deployment()]).set(f64::from(target));
         }
-        for (replica, in_flight) in &figures.in_flight {
-            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(*in_flight));
-        }
+        let told = |replica: &String, in_flight: u32| {
+            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(in_flight));
+        };
+        figures.in_flight.iter().for_each(|(replica, in_flight)| told(replica, *in_flight));
+        // Until they are forgotten, those that are gone have none.
+        let names = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
+        let before = std::mem::replace(&mut *self.told.lock(), names);
+        before.difference(&self.told.lock()).for_each(|gone| told(gone, 0));
         for (reason, count) in &figures.decisions {
             let labels = [deployment(), ("reason", (*reason).to_owned())];
             metrics::counter!(name::DECISIONS, &labels).absolute(*count);
@@ -302,7 +316,7 @@ fn count<K: Eq + Hash>(counters: &DashMap<K, Counter>, kind: K, make: impl FnOnc
 }
 
 /// The gauges of one deployment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Requests in the queue.
     pub queued: u32,
@@ -327,6 +341,30 @@ pub struct Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_104_a_replica_that_is_gone_has_no_request_in_flight() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let render = recorder.handle();
+        let told = |replica: &str| {
+            let page = page(&render);
+            let line = page.lines().find(|line| line.starts_with(name::IN_FLIGHT) && line.contains(replica));
+            line.and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+        };
+        metrics::with_local_recorder(&recorder, || {
+            let meter = DeploymentMeter::new("chat");
+            let at = |in_flight: &[(&str, u32)]| {
+                let in_flight = in_flight.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+                meter.gauges(&Figures { in_flight, ..Figures::default() });
+            };
+            at(&[("chat-1", 7), ("chat-2", 3)]);
+            assert_eq!(told("chat-1").as_deref(), Some("7"));
+            at(&[("chat-2", 4)]);
+            assert_eq!((told("chat-1").as_deref(), told("chat-2").as_deref()), (Some("0"), Some("4")));
+            at(&[("chat-1", 1)]);
+            assert_eq!((told("chat-1").as_deref(), told("chat-2").as_deref()), (Some("1"), Some("0")));
+        });
+    }
 
     #[tokio::test]
     async fn g1_histograms_are_summed_up_though_nobody_scrapes() {

@@ -244,9 +244,11 @@ async fn c2_c4_a_silent_provider_holds_the_fleet() {
     let view = run.status.view();
     assert_eq!(view.provider_error.as_deref(), Some("provider scripted does not answer: it sulks"));
     assert_eq!(view.newest.unwrap().reason.as_str(), "provider_error");
+    assert!(world.startless(), "nobody is held for what cannot be started");
 
     world.script().silent = false;
     world.reaches("gone 1").await;
+    assert!(!world.startless());
     assert_eq!(world.log(), ["drain 1", "stop 1", "gone 1"]);
     assert_eq!(run.status.view().provider_error, None);
 }

@@ -56,9 +56,7 @@ struct State {
     queued_since: Instant,
     last_id: u32,
     /// No start is tried before.
-    starts_from: Instant,
-    /// None can be ordered, as was told last.
-    startless: bool,
+    starts_from: Option<Instant>,
     /// What that was when each start failed.
     told: Vec<Instant>,
     log: Vec<(Duration, String)>,
@@ -111,15 +109,15 @@ impl World {
         self.state.lock().unwrap()
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
     /// A replica that an earlier run started.
     pub(super) fn left_over(&self, id: u32) {
         let mut state = self.state();
         state.last_id = state.last_id.max(id);
         state.instances.insert(ReplicaId(id), InstanceState::Up { url: format!("http://replica-{id}") });
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
     }
 
     /// `count` requests come.
@@ -268,9 +266,7 @@ impl Fleet for World {
     }
 
     fn hold_starts(&self, until: Option<Instant>) {
-        let mut state = self.state();
-        state.startless = until.is_none();
-        state.starts_from = until.unwrap_or(state.starts_from);
+        self.state().starts_from = until;
     }
 
     fn announce(&self, id: ReplicaId, change: Change) {
@@ -313,7 +309,7 @@ impl Fleet for World {
             }
             Change::StartFailed { why } => {
                 state.replicas.remove(&id);
-                let until = state.starts_from;
+                let until = state.starts_from.unwrap_or_default();
                 state.told.push(until);
                 format!("start failed {id}: {why}")
             }

@@ -19,6 +19,8 @@ mod drains;
 #[cfg(test)]
 mod dying;
 #[cfg(test)]
+mod ending;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod floods;

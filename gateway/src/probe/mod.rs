@@ -60,7 +60,9 @@ impl NotReady {
         match self {
             Self::OtherModel { .. } => Some(Some(Unfit::OtherModel)),
             Self::NoAnswer(NoAnswer::Unreachable(_) | NoAnswer::Late(_)) => Some(Some(Unfit::Unreachable)),
-            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_)) | Self::Asleep => Some(None),
+            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_) | NoAnswer::NotNow(_)) | Self::Asleep => {
+                Some(None)
+            }
             Self::NoAnswer(NoAnswer::Local(_)) => None,
         }
     }
@@ -152,6 +154,8 @@ impl Prober {
     async fn until_down(&self, pool: &Arc<Pool>, endpoint: &Endpoint) -> String {
         let mut probes = Probes::default();
         let (mut suspected, mut doubtful) = (false, false);
+        // It says that it takes no requests now.
+        let mut aside = false;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(if suspected { STARTING } else { READY }) => {}
@@ -171,13 +175,16 @@ impl Prober {
                 Ok(()) => {
                     doubtful = false;
                     probes.well();
-                    if std::mem::take(&mut suspected) {
+                    if std::mem::take(&mut suspected) | std::mem::take(&mut aside) {
                         endpoint.well();
                         pool.change(endpoint.id(), Change::Ready);
                     }
                     continue;
                 }
             };
+            if matches!(no, NotReady::NoAnswer(NoAnswer::NotNow(_))) {
+                aside = self.puts_aside(pool, endpoint, &no, aside);
+            }
             let slow = matches!(no, NotReady::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Late(_)));
             let how = if slow { Unwell::Slow } else { Unwell::Wrong };
             doubtful |= !slow;
@@ -192,6 +199,17 @@ impl Prober {
                 Judgement::Slow | Judgement::Down => return no.to_string(),
             }
         }
+    }
+
+    /// An engine that is about to end says so at its health check, and finishes what it has (C-058). Gives whether it gets
+    /// nothing new from now on; `before` says whether that was so already.
+    fn puts_aside(&self, pool: &Arc<Pool>, endpoint: &Endpoint, no: &NotReady, before: bool) -> bool {
+        let aside = pool.not_now(endpoint.id());
+        if aside && !before {
+            endpoint.note_trouble(&no.to_string());
+            tracing::warn!("{} gets no new requests, as it says that it is not ready: {no}", endpoint.name());
+        }
+        aside
     }
 
     async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NotReady> {
@@ -248,7 +266,7 @@ pub async fn look(clock: Clock, endpoint: &Endpoint) -> Option<NotWell> {
     if look.at < since {
         let at = clock.now();
         let seen = match health(endpoint, LOOK).await {
-            Err(NoAnswer::Broken(_)) => Some(NotWell::Loading),
+            Err(NoAnswer::Broken(_) | NoAnswer::NotNow(_)) => Some(NotWell::Loading),
             Err(NoAnswer::Unreachable(_)) => Some(NotWell::Gone),
             Ok(()) | Err(NoAnswer::Slow(_) | NoAnswer::Late(_) | NoAnswer::Local(_)) => None,
         };
@@ -263,7 +281,10 @@ async fn health(endpoint: &Endpoint, patience: Duration) -> Result<(), NoAnswer>
     match status {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
         status if status.is_success() => Ok(()),
-        status => Err(format!("/health answers {status}: {}", excerpt(&body)).into()),
+        status => {
+            let why = format!("/health answers {status}: {}", excerpt(&body));
+            Err(if status == StatusCode::SERVICE_UNAVAILABLE { NoAnswer::NotNow(why) } else { why.into() })
+        }
     }
 }
 

@@ -99,6 +99,7 @@ pub struct Core {
     pub relays: Rc<Relays>,
     ids: RequestIds,
     closing: Closing,
+    handshakes: handshake::Handshakes,
     /// That clients wait for room.
     full: Seldom,
     /// That none can be accepted.
@@ -176,9 +177,9 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::task::spawn_local(space::sweep(gateway.limits.buffered, cores));
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
-    let (ids, closing) = (RequestIds::default(), Closing::default());
-    let (full, stuck) = (Seldom::default(), Seldom::default());
-    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, full, stuck });
+    let (closing, handshakes) = (Closing::default(), handshake::Handshakes::default());
+    let (ids, full, stuck) = (RequestIds::default(), Seldom::default(), Seldom::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full, stuck });
     let (open, mut connections) = mpsc::channel(1);
     accept(&core, listener, open).await;
     core.closing.begin();

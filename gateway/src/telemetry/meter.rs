@@ -15,7 +15,7 @@ use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::metric::{self as name, Kind};
 use tidegate_shared::replica::Phase;
-use tidegate_shared::request::Route;
+use tidegate_shared::request::{Outcome, Route};
 
 use super::tally::{TALLIES, Tally};
 use crate::openai::{Operation, Usage};
@@ -163,9 +163,9 @@ fn as_f64(value: u64) -> f64 {
 /// The handles of one deployment.
 pub struct DeploymentMeter {
     name: String,
-    /// Answered with 200, by operation: nearly all of them.
+    /// Answered by a replica with 200 and to the end, by operation: nearly all of them.
     served: [OnceLock<Counter>; Operation::ALL.len()],
-    requests: DashMap<(Option<Operation>, u16), Counter>,
+    requests: DashMap<(Option<Operation>, u16, Option<Outcome>), Counter>,
     routes: [Counter; 5],
     refusals: DashMap<Refusal, Counter>,
     seconds: Histogram,
@@ -175,7 +175,7 @@ pub struct DeploymentMeter {
     prompt: Counter,
     cached: Counter,
     output: Counter,
-    /// Replicas of which it was told how many requests they have.
+    /// The replicas of the last scrape.
     told: Mutex<BTreeSet<String>>,
 }
 
@@ -213,21 +213,28 @@ impl DeploymentMeter {
         })
     }
 
-    /// A request was answered with `status`.
-    pub fn answered(&self, operation: Option<Operation>, status: u16, took: Duration) {
+    /// A request was answered with `status`; a replica's answer ended as `outcome` says (C-126).
+    pub fn answered(
+        &self,
+        operation: Option<Operation>,
+        status: u16,
+        outcome: Option<Outcome>,
+        took: Duration,
+    ) {
         let make = || {
             let labels = [
                 ("deployment", self.name.clone()),
                 ("endpoint", operation.map_or("", Operation::as_str).to_owned()),
                 ("status", status.to_string()),
+                ("outcome", outcome.map_or("", Outcome::as_str).to_owned()),
             ];
             metrics::counter!(name::REQUESTS, &labels)
         };
-        let served =
-            operation.filter(|_| status == 200).and_then(|operation| self.served.get(operation as usize));
+        let good = status == 200 && outcome == Some(Outcome::Complete);
+        let served = operation.filter(|_| good).and_then(|operation| self.served.get(operation as usize));
         match served {
             Some(counter) => counter.get_or_init(make).increment(1),
-            None => count(&self.requests, (operation, status), make),
+            None => count(&self.requests, (operation, status, outcome), make),
         }
         self.seconds.record(took);
     }
@@ -279,14 +286,16 @@ impl DeploymentMeter {
         if let Some(target) = figures.target {
             gauge!(name::TARGET, &[deployment()]).set(f64::from(target));
         }
-        let told = |replica: &String, in_flight: u32| {
-            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(in_flight));
+        let in_flight = |replica: &str, count: u32| {
+            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.to_owned())]).set(f64::from(count));
         };
-        figures.in_flight.iter().for_each(|(replica, in_flight)| told(replica, *in_flight));
-        // Until they are forgotten, those that are gone have none.
-        let names = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
-        let before = std::mem::replace(&mut *self.told.lock(), names);
-        before.difference(&self.told.lock()).for_each(|gone| told(gone, 0));
+        let there: BTreeSet<String> = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
+        // Who is gone counts no more from now on, and not only once it is forgotten (C-104).
+        let mut told = self.told.lock();
+        told.difference(&there).for_each(|gone| in_flight(gone, 0));
+        *told = there;
+        drop(told);
+        figures.in_flight.iter().for_each(|(replica, count)| in_flight(replica, *count));
         for (reason, count) in &figures.decisions {
             let labels = [deployment(), ("reason", (*reason).to_owned())];
             metrics::counter!(name::DECISIONS, &labels).absolute(*count);

@@ -34,15 +34,18 @@ pub enum Refusal {
     OtherModel,
     /// No replica of a static fleet can be connected to.
     Unreachable,
-    /// There is no replica and none can be started (`max = 0`, or a static fleet that is down).
+    /// No replica is ready, of those that may be (a static fleet that is down).
     NoReplica,
+    /// There is no replica, and none can be started (`max = 0`, scaling switched off, no offer, no credit, a silent
+    /// provider): when that changes is not known here.
+    CannotStart,
     /// The gateway's machine has no descriptor or no port left for a connection to a replica.
     NoSocket,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::QueueFull,
         Self::QueueBytes,
         Self::WouldWaitTooLong,
@@ -55,6 +58,7 @@ impl Refusal {
         Self::OtherModel,
         Self::Unreachable,
         Self::NoReplica,
+        Self::CannotStart,
         Self::NoSocket,
     ];
 
@@ -73,6 +77,7 @@ impl Refusal {
             Self::OtherModel => "other_model",
             Self::Unreachable => "unreachable",
             Self::NoReplica => "no_replica",
+            Self::CannotStart => "cannot_start",
             Self::NoSocket => "no_socket",
         }
     }

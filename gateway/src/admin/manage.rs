@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_scaler::house::Credit;
 use tidegate_scaler::store::MOST_DECISIONS;
+use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::problem::Problem;
@@ -133,8 +134,20 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
     let fixed = (watched.provider == "static").then(count);
     let outlook = watched.control.view().outlook;
     let offers = outlook.map(|outlook| outlook.offers).unwrap_or_default();
-    let warning = too_dear(watched.resizer.sizing().price_cap, &offers);
+    let sizing_now = watched.resizer.sizing();
+    let warning = none(&sizing_now).filter(|_| fixed.is_none());
+    let warning = warning.or_else(|| too_dear(sizing_now.price_cap, &offers));
     SizingAnswer { deployment: watched.pool.name().to_string(), sizing, fixed, warning, unsaved }
+}
+
+/// What follows where nothing may be started.
+fn none(sizing: &Sizing) -> Option<String> {
+    let why = match (sizing.ceiling(), sizing.autoscale, sizing.floor()) {
+        (0, ..) => "max is 0, so nothing runs",
+        (_, false, 0) => "scaling is switched off and min is 0, so nothing is started",
+        _ => return None,
+    };
+    Some(format!("{why}: once nothing is there, requests get 503"))
 }
 
 /// What follows where no offer is within the cap.

@@ -21,6 +21,9 @@ const DECISIONS: usize = 5;
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
     let mut text = format!("tidegate {}, up {}\n", clean(&status.version), age(status.uptime_s));
+    if let Some(stopping) = &status.stopping {
+        text.push_str(&sentence("stopping: ", &stopping.text, Some(Tint::Yellow), style));
+    }
     if let Some(trouble) = status.records.as_ref().and_then(|records| records.problem.as_ref()) {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
@@ -52,6 +55,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     }
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
+    }
+    if let Some(why) = &deployment.startless {
+        let told = format!("no replica runs, and none can be started: {why}");
+        text.push_str(&sentence("", &told, Some(Tint::Yellow), style));
     }
     if let Some(trouble) = &deployment.trouble {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));

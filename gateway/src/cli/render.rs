@@ -106,12 +106,19 @@ fn origins(deployment: &DeploymentStatus) -> Option<String> {
 }
 
 fn load(deployment: &DeploymentStatus) -> String {
-    let DeploymentStatus { in_flight, queued, conversations, .. } = deployment;
+    let DeploymentStatus { in_flight, queued, promised, conversations, .. } = deployment;
     let waited = match queued {
         0 => String::new(),
         _ => format!(" (oldest {})", age(deployment.oldest_wait_s)),
     };
-    format!("{in_flight} in flight, {queued} queued{waited}, {}", counted(*conversations, "conversation"))
+    let told = match promised {
+        0 => String::new(),
+        _ => format!(", {promised} told to come back"),
+    };
+    format!(
+        "{in_flight} in flight, {queued} queued{waited}{told}, {}",
+        counted(*conversations, "conversation")
+    )
 }
 
 /// What it costs, where anything has a price.

@@ -147,3 +147,12 @@ fn h6_the_status_tells_what_is_wrong_with_the_certificate() {
     assert_eq!(status("\"c.pem expired\""), "tidegate 0.1.0, up 3.0s\n  trouble: c.pem expired\n");
     assert_eq!(status("null"), "tidegate 0.1.0, up 3.0s\n");
 }
+
+#[test]
+fn e1_q2_who_was_told_to_come_back_stands_beside_the_queue() {
+    let mut status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
+    status.deployments[0].promised = 33;
+    let text = render(&status, NARROW);
+    let line = "  35 in flight, 2 queued (oldest 0.4s), 33 told to come back, 1312 conversations\n";
+    assert!(text.contains(line), "{text}");
+}

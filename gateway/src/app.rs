@@ -167,6 +167,7 @@ impl App {
             watched.push(seen);
             loops.push((settings.name.clone(), control));
         }
+        provide::tell_credit(&records, clock.now());
 
         let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
         let created = clock::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -99,8 +99,9 @@ fn size(deployment: &DeploymentStatus) -> String {
 /// What of its size is neither a default nor the configuration's, and where that comes from.
 fn origins(deployment: &DeploymentStatus) -> Option<String> {
     let chosen = deployment.sizing.iter().filter(|(_, setting)| setting.age_s.is_some());
-    let told = chosen
-        .map(|(key, setting)| format!("{} {}: {}", clean(key), shown(setting), clean(&origin(setting))));
+    let told = chosen.map(|(key, setting)| {
+        format!("{} {}: {}", clean(key), shown(key, &setting.value), clean(&origin(key, setting)))
+    });
     let told: Vec<_> = told.collect();
     (!told.is_empty()).then(|| told.join("; "))
 }

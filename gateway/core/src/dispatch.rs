@@ -205,7 +205,7 @@ impl Dispatcher {
 
     /// A request ended, however it did; its place is free at once (Q5). `spent` is what its replica said of it.
     pub fn end(&mut self, now: Instant, lease: Lease, spent: &Spent) {
-        self.drain.ended(now);
+        self.drain.ended(now, lease.number);
         self.estimate.learn(&lease.facts, spent);
         spent.first_byte.into_iter().for_each(|took| self.lately.ended(now, lease.route, took));
         let idle = self.replicas.account(now, lease.replica, |replica| {

@@ -1,5 +1,5 @@
-//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave in the next turn of the task
-//! after they are there (C-011), together where they are there by then.
+//! An answer on its way to a client of HTTP/1.1: its head and each piece of its body leave as soon as they are there
+//! (C-011), together where they are there by then; the last of it in the next turn of the task, in a burst with others.
 //!
 //! Holds what the client has not taken yet, within bounds, asks for no more of the answer beyond them, and says until
 //! when the client may take what waits (H6). Makes no answer by itself.
@@ -78,7 +78,8 @@ impl Reply {
     pub(super) fn poll<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             let pending = self.gather(cx);
-            if !self.waiting.is_empty() {
+            // A token is waited for, and nothing is saved where its reader is up to date.
+            if self.over && !self.waiting.is_empty() {
                 ready!(self.turn.poll(cx));
             }
             if ready!(self.waiting.poll(stream, cx)).is_err() {

@@ -20,7 +20,7 @@ pub(super) struct Bounds<'a> {
 impl Bounds<'_> {
     /// Whether it has a free place (Q1).
     pub(super) fn has_place(&self, replica: &Replica) -> bool {
-        self.replicas.has_room(replica)
+        replica.has_room()
     }
 
     /// Whether the request leaves it within `percent` of what its engine can hold. One that holds nothing takes
@@ -85,7 +85,7 @@ impl Bounds<'_> {
 
     /// Requests that must end there until it is under its limit in places, at least 1.
     pub(super) fn over_by(&self, replica: &Replica) -> u64 {
-        let limit = u64::from(self.replicas.limit(replica)) * u64::from(self.limits.load_percent) / 100;
+        let limit = u64::from(replica.limit) * u64::from(self.limits.load_percent) / 100;
         (u64::from(replica.ledger.in_flight()) + 1).saturating_sub(limit).max(1)
     }
 }

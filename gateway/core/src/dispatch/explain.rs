@@ -103,7 +103,7 @@ impl Dispatcher {
                 standing: self.standing(replica, ask, home == Some(replica.id)),
                 order: place.and_then(|at| order.get(at)).map(|(_, order)| *order),
                 in_flight: replica.ledger.in_flight(),
-                limit: self.replicas.limit(replica),
+                limit: replica.limit,
                 load: replica.ledger.load(ask.now),
                 holds: replica.ledger.capacity(),
                 capacity: replica.capacity,

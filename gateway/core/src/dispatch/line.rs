@@ -188,7 +188,7 @@ impl Dispatcher {
                     self.claims.drop(ticket);
                     self.woken.push((ticket, Ok(lease)));
                     let taken = self.replicas.get(choice.replica);
-                    let taken = taken.filter(|known| known.is_open() && self.replicas.has_room(known));
+                    let taken = taken.filter(|known| known.is_open() && known.has_room());
                     rooms.update(choice.replica, taken.map(|known| self.bounds().room(known, now)));
                 }
                 None => {
@@ -266,7 +266,7 @@ impl Dispatcher {
         let limit = self.bounds().limit(replica, self.limits.load_percent);
         let over = limit.map_or(0, |limit| load.saturating_add(ask.cost.0).saturating_sub(limit.0));
         let of_load = Share::of(Tokens(over.min(load)), load);
-        let of_places = match self.replicas.has_room(replica) {
+        let of_places = match replica.has_room() {
             true => Share::default(),
             false => Share::of(Tokens(1), u64::from(replica.ledger.in_flight())),
         };

@@ -106,7 +106,7 @@ impl Dispatcher {
             self.moved(now, facts);
         }
         self.settle();
-        self.drain.began(now);
+        let number = self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
         if counts {
@@ -125,7 +125,7 @@ impl Dispatcher {
         let (reserved, sign) = (self.estimate.output(facts), Sign::Neutral);
         // A replica that was chosen is known.
         let (trial, charge) = taken.unwrap_or_else(|| (false, Ledger::default().charge(now, cost)));
-        Lease { replica, route, reserved, sign, trial, charge, facts: Arc::clone(facts) }
+        Lease { replica, route, reserved, sign, trial, number, charge, facts: Arc::clone(facts) }
     }
 
     /// The conversation that the request belongs to, and, where its prefix tells, which boundary of it is known.

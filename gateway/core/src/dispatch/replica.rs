@@ -57,6 +57,8 @@ pub(super) struct Replica {
     pub(super) load: u64,
     /// Its place in the order, while it is in it.
     pub(super) rank: Option<Rank>,
+    /// Requests that it takes at a time (Q1): its share by size of what all of them take.
+    pub(super) limit: u32,
     /// Whether it is in the order and under its load limit in requests.
     pub(super) under: bool,
 }
@@ -86,6 +88,7 @@ impl Replica {
             placed: 0,
             load: 0,
             rank: None,
+            limit: 1,
             under: false,
         }
     }
@@ -104,6 +107,13 @@ impl Replica {
     /// Whether it could take requests of anybody, had it always answered well.
     pub(super) fn is_present(&self) -> bool {
         self.is_there() && !self.own_only
+    }
+
+    /// Whether it has a free place for those whose requests it takes (Q1); on trial it has one.
+    pub(super) fn has_room(&self) -> bool {
+        self.is_open_to_own()
+            && self.health.admits()
+            && (self.health.is_on_trial() || self.ledger.in_flight() < self.limit)
     }
 
     fn is_there(&self) -> bool {

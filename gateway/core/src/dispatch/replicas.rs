@@ -16,6 +16,12 @@ use crate::route::{Member, Members, Rank, Share};
 /// Placements of a replica, on average, of which half is forgotten.
 const LATE: u64 = 64;
 
+#[cfg(test)]
+thread_local! {
+    /// Replicas that were looked at one after the other by this thread.
+    pub(super) static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// All replicas that are not gone.
 #[derive(Clone, Debug)]
 pub(super) struct Replicas {
@@ -124,9 +130,12 @@ impl Replicas {
         Some(gone)
     }
 
-    /// All of them, in order of id.
+    /// All of them, in order of id. Nothing that each request asks for may come here: there may be thousands.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Replica> {
-        self.list.iter()
+        let all = self.list.iter();
+        #[cfg(test)]
+        let all = all.inspect(|_| LOOKED_AT.set(LOOKED_AT.get() + 1));
+        all
     }
 
     /// Open ones with a free place, least loaded first, by [`Rank`].
@@ -142,6 +151,16 @@ impl Replicas {
     /// How many were ordered, are not ready yet, and may become so.
     pub(super) fn on_their_way(&self) -> u32 {
         self.coming
+    }
+
+    /// Those that were ordered, are not ready yet, and may become so. Latest first, for they are among the latest: no
+    /// more of the others are looked at than came after them, and none when there are none.
+    pub(super) fn coming(&self) -> impl Iterator<Item = &Replica> {
+        let coming = usize::try_from(self.coming).unwrap_or(usize::MAX);
+        let all = self.list.iter().rev();
+        #[cfg(test)]
+        let all = all.inspect(|_| LOOKED_AT.set(LOOKED_AT.get() + 1));
+        all.filter(|replica| replica.may_come()).take(coming)
     }
 
     /// Whether some replica takes only the requests of those that are at home there; it is in no order.
@@ -161,8 +180,8 @@ impl Replicas {
 
     /// Whether a replica has a free place and is under its load limit in requests (R4).
     pub(super) fn is_under_in_places(&self, replica: &Replica) -> bool {
-        let (used, limit) = (replica.ledger.in_flight(), self.limit(replica));
-        self.has_room(replica) && u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
+        let (used, limit) = (replica.ledger.in_flight(), replica.limit);
+        replica.has_room() && u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
     }
 
     /// Whether any with a free place is. Told without looking at each, for it is asked most when none is.
@@ -170,20 +189,13 @@ impl Replicas {
         self.under > 0
     }
 
-    /// The concurrency limit of one replica (Q1): its share by size, rounded up, at least 1.
-    pub(super) fn limit(&self, replica: &Replica) -> u32 {
+    /// Its share by size of the requests that all take, rounded up, at least 1 (Q1).
+    fn limit_of(&self, replica: &Replica) -> u32 {
         if self.open_weight == 0 {
             return self.mean;
         }
         let share = u128::from(self.mean) * u128::from(self.open) * u128::from(self.weight(replica));
         u32::try_from(share.div_ceil(self.open_weight)).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// Whether a replica has a free place for those whose requests it takes (Q1); on trial it has one.
-    pub(super) fn has_room(&self, replica: &Replica) -> bool {
-        replica.is_open_to_own()
-            && replica.health.admits()
-            && (replica.health.is_on_trial() || replica.ledger.in_flight() < self.limit(replica))
     }
 
     /// The sizes of the open ones, added up.
@@ -257,8 +269,14 @@ impl Replicas {
         self.open = u32::try_from(open.len()).unwrap_or(u32::MAX);
         self.open_weight = open.iter().map(|replica| u128::from(self.weight(replica))).sum();
         self.placed = open.iter().map(|replica| replica.placed).sum();
+        for at in 0..self.list.len() {
+            let Some(limit) = self.list.get(at).map(|replica| self.limit_of(replica)) else { continue };
+            if let Some(replica) = self.list.get_mut(at) {
+                replica.limit = limit;
+            }
+        }
         let open = self.list.iter().filter(|replica| replica.is_open());
-        self.places = open.map(|replica| u64::from(self.limit(replica))).sum();
+        self.places = open.map(|replica| u64::from(replica.limit)).sum();
         let coming = self.list.iter().filter(|replica| replica.may_come()).count();
         self.coming = u32::try_from(coming).unwrap_or(u32::MAX);
         self.bound_turns();
@@ -290,7 +308,7 @@ impl Replicas {
             self.open_load = (self.open_load + u128::from(replica.load)).saturating_sub(u128::from(before));
         }
         let Some(replica) = self.list.get(at) else { return };
-        let has_room = replica.is_open() && self.has_room(replica);
+        let has_room = replica.is_open() && replica.has_room();
         let rank = has_room.then(|| self.rank_of(replica));
         let under = replica.is_open() && self.is_under_in_places(replica);
         let Some(replica) = self.list.get_mut(at) else { return };

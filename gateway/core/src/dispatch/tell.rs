@@ -55,7 +55,7 @@ impl Dispatcher {
 
     /// Requests that a replica works on at most (Q1); 0 for one that is not known.
     pub fn limit(&self, id: ReplicaId) -> u32 {
-        self.replicas.get(id).map_or(0, |replica| self.replicas.limit(replica))
+        self.replicas.get(id).map_or(0, |replica| replica.limit)
     }
 
     /// Conversations remembered (R7).

@@ -28,6 +28,8 @@ pub struct Lease {
     pub sign: Sign,
     /// Whether it is the one request by which the replica shows that it can be trusted again.
     pub(super) trial: bool,
+    /// Its number in the measure of the drain.
+    pub(super) number: u64,
     pub(super) charge: Charge,
     pub(super) facts: Arc<RequestFacts>,
 }

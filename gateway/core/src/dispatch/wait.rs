@@ -225,8 +225,9 @@ impl Dispatcher {
             Phase::Waking => self.wake_took(),
             _ => self.start_took,
         };
-        let coming = self.replicas.iter().filter(|replica| replica.may_come());
-        let mut expected: Vec<_> = coming
+        let mut expected: Vec<_> = self
+            .replicas
+            .coming()
             .filter_map(|replica| Some(replica.ordered + took(replica)?))
             .map(|ready| ready.since(now).max(now.since(ready)))
             .collect();

@@ -2,6 +2,7 @@
 
 use tidegate_shared::replica::EngineReport;
 
+use super::super::replicas::LOOKED_AT;
 use super::*;
 
 /// A fleet whose engines report what they hold and can hold.
@@ -105,4 +106,37 @@ fn r6_conversations_that_share_a_beginning_go_to_those_that_hold_it_as_long_as_t
     }
     assert!(hits >= 450, "{hits} of 500 found the beginning");
     assert!(counts.iter().all(|count| *count * 100 <= 125 * 500 / 8 + 100), "{counts:?}");
+}
+
+/// Also a refusal, which asks who is coming (Q2), and the end of a request that wakes another.
+#[test]
+fn r3_a_request_looks_at_a_handful_of_a_thousand_replicas() {
+    const FLEET: u32 = 1000;
+    let limits = Limits {
+        concurrency: 2,
+        queue_requests: 1,
+        headroom: Duration::from_secs(3600),
+        ..Limits::default()
+    };
+    let mut dispatcher = fleet(limits, &[1; FLEET as usize]);
+    dispatcher.change(ms(0), ReplicaId(FLEET + 1), Change::Starting(Capacity::ONE));
+    let mut leases = Vec::new();
+    let looked = |what: &str| {
+        let count = LOOKED_AT.replace(0);
+        assert!(count <= 8, "{what} looks at {count}");
+    };
+    LOOKED_AT.set(0);
+    for n in 0..u64::from(2 * FLEET) {
+        leases.push(forward(dispatcher.arrive(ms(n), &ask(n))));
+        looked("a placement");
+    }
+    let waits = ticket(dispatcher.arrive(ms(2000), &ask(2000)));
+    // The first who waits may look for where room is soonest.
+    LOOKED_AT.set(0);
+    let refused = dispatcher.arrive(ms(2001), &ask(2001));
+    assert!(matches!(refused, Verdict::Reject(_)), "{refused:?}");
+    looked("a refusal");
+    dispatcher.end(ms(2002), leases.pop().expect("one"), &Spent::default());
+    assert!(dispatcher.take_woken().iter().any(|(id, _)| *id == waits));
+    looked("an end that wakes");
 }

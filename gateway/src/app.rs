@@ -145,7 +145,7 @@ struct App {
 impl App {
     async fn start(config: Config, stage: watch::Receiver<Stage>) -> Result<Self, AppError> {
         let config = Arc::new(config);
-        let clients = server::raise_descriptor_limit();
+        let room = server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;
@@ -178,7 +178,7 @@ impl App {
             limits: config.limits.clone(),
             sink: Arc::new(sink),
             created,
-            clients: Arc::new(Semaphore::new(clients)),
+            clients: Arc::new(Semaphore::new(room.clients)),
             tls: config.tls.clone().map(show),
             stage,
             stall: STALL,
@@ -187,7 +187,7 @@ impl App {
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
         let admin_side = Admin::new(Arc::clone(&gateway), watched, &records, render);
         for listener in admin {
-            tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
+            tokio::spawn(admin::serve(listener, Arc::clone(&admin_side), room.operators));
         }
         let cores = spawn_cores(&gateway, listeners)?;
         // Last: whatever could fail has not, and from here on engines are started.
@@ -252,7 +252,7 @@ impl App {
         let access = Arc::clone(&self.access);
         let (done, flushed) = oneshot::channel();
         let thread = std::thread::Builder::new().spawn(move || {
-            access.flush();
+            access.close();
             let _ = done.send(());
         });
         if thread.is_ok() && tokio::time::timeout(FLUSH, flushed).await.is_err() {

@@ -181,20 +181,23 @@ impl Gateway {
         self.until_metric(metric::IN_FLIGHT, &[], count as f64).await;
     }
 
-    /// Waits until nothing is in flight and nothing queued, by `/metrics` and by `/status` (Q5).
+    /// Waits until nothing is in flight, nothing queued and no body held, by `/metrics` and by `/status` (Q5); until then
+    /// nothing may have panicked.
     pub async fn assert_idle(&self) {
-        eventually("in flight and queued are zero", async || {
+        eventually("in flight, queued and held are zero", async || {
             let (metrics, status) = (self.metrics().await, self.status().await);
             let seen = [
                 metrics.total(metric::IN_FLIGHT, &[]),
                 metrics.total(metric::QUEUED, &[]),
+                metrics.total(metric::BUFFERED_BYTES, &[]),
                 sum(&status, "in_flight").unwrap_or(f64::NAN),
                 sum(&status, "queued").unwrap_or(f64::NAN),
             ];
-            if seen == [0.0; 4] {
+            assert_eq!(metrics.total(metric::PANICS, &[]), 0.0, "{}", self.log());
+            if seen == [0.0; 5] {
                 Ok(())
             } else {
-                Err(format!("in flight, queued, twice: {seen:?} in {status}"))
+                Err(format!("in flight, queued, bytes, and the first two again: {seen:?} in {status}"))
             }
         })
         .await;

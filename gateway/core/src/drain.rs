@@ -206,16 +206,16 @@ mod tests {
 
     #[test]
     fn q2_of_lengths_without_a_memory_a_few_ends_tell_the_mean() {
-        // Exponential quantiles of a mean of a minute, all begun at once: at each end the rest is as long as ever.
-        let took: Vec<u64> =
-            (0..120).map(|n| (-(1.0 - (f64::from(n) + 0.5) / 120.0_f64).ln() * 60_000.0) as u64).collect();
+        // Quantiles of an exponential with a mean of a minute, all begun at once: at each end the rest is as long as ever.
+        let quantile = |n: u32| Duration::from_secs_f64(-(1.0 - (f64::from(n) + 0.5) / 120.0).ln() * 60.0);
+        let took: Vec<Instant> = (0..120).map(|n| at(0) + quantile(n)).collect();
         let mut drain = Drain::default();
         // Those that are followed are any of them.
         let mut all: Vec<_> = (0..120).map(|_| drain.began(at(0))).collect();
         for (n, took) in took.iter().enumerate() {
-            drain.ended(at(*took), all.remove(n * 71 % all.len()));
+            drain.ended(*took, all.remove(n * 71 % all.len()));
             if n >= 10
-                && let Some(each) = drain.time_for(at(*took), 1, 1)
+                && let Some(each) = drain.time_for(*took, 1, 1)
             {
                 assert!((30..=120).contains(&each.as_secs()), "{each:?} after {n}");
             }

@@ -187,7 +187,7 @@ impl Admin {
             meter::tls_expires(until);
         }
         meter::buffered(self.gateway.budget.used());
-        self.render.render()
+        meter::page(&self.render)
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Either<Full<Bytes>, Feed>> {

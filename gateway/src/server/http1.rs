@@ -23,6 +23,7 @@ use crate::clock;
 use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
 use crate::http1::head::{Head, RequestHead};
+use crate::http1::turn::UnderWay;
 use crate::http1::write::{self, After, Framing};
 use crate::layer::body::Response;
 use crate::layer::{read, respond};
@@ -57,6 +58,7 @@ pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
             }
             Next::End => break,
         };
+        let _under_way = UnderWay::begin();
         let Head { message: mut request, keeps, .. } = head;
         let about = About { version: request.version, is_head: request.method == Method::HEAD, keeps };
         let response = answer(core, &link, client, &mut request).await;

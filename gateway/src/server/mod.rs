@@ -24,16 +24,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use certificate::Shown;
 use link::Link;
-pub use listen::{Listeners, bind, raise_descriptor_limit};
+pub use listen::{Listeners, Room, bind, raise_descriptor_limit};
 
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, Seldom};
 use crate::config::ServerLimits;
 use crate::deployment::Directory;
 use crate::http1::fill::poll_fill;
@@ -51,9 +50,6 @@ const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 /// Turns of tasks after which a core looks for new events at the latest. With tokio's 61 it did so in the middle of what
 /// it was told at once, and what it sends left in smaller bursts (see [`crate::http1::turn`]).
 const TURNS: u32 = 256;
-
-/// How often it is logged that clients wait for room.
-const FULL: Duration = Duration::from_secs(10);
 
 /// What all cores share.
 #[derive(Debug)]
@@ -102,8 +98,11 @@ pub struct Core {
     pub relays: Rc<Relays>,
     ids: RequestIds,
     closing: Closing,
-    /// When it was last logged that clients wait for room.
-    full: Cell<Option<Instant>>,
+    handshakes: handshake::Handshakes,
+    /// That clients wait for room.
+    full: Seldom,
+    /// That none can be accepted.
+    stuck: Seldom,
 }
 
 /// Whether connections take no further request.
@@ -122,9 +121,7 @@ impl Closing {
 
 impl Core {
     fn note_full(&self) {
-        let now = self.gateway.clock.now();
-        if self.full.get().is_none_or(|last| now.since(last) >= FULL) {
-            self.full.set(Some(now));
+        if self.full.is_due(self.gateway.clock.now()) {
             tracing::warn!("new clients wait: as many are connected as the limit of open files allows");
         }
     }
@@ -179,8 +176,9 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::task::spawn_local(space::sweep(gateway.limits.buffered, cores));
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
-    let (ids, full) = (RequestIds::default(), Cell::new(None));
-    let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
+    let (closing, handshakes) = (Closing::default(), handshake::Handshakes::default());
+    let (ids, full, stuck) = (RequestIds::default(), Seldom::default(), Seldom::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full, stuck });
     let (open, mut connections) = mpsc::channel(1);
     accept(&core, listener, open).await;
     core.closing.begin();
@@ -206,7 +204,9 @@ async fn accept(core: &Rc<Core>, listener: TcpListener, open: Open) {
                 tokio::task::spawn_local(connection);
             }
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                if core.stuck.is_due(core.gateway.clock.now()) {
+                    tracing::warn!("cannot accept a connection: {error}");
+                }
                 tokio::time::sleep(NO_DESCRIPTOR).await;
             }
         }

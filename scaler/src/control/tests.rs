@@ -10,6 +10,7 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use world::World;
 
+mod cases;
 mod parked;
 mod release;
 mod world;

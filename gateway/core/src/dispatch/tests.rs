@@ -8,6 +8,7 @@ mod explain;
 mod fair;
 mod growth;
 mod hold;
+mod joining;
 mod judge;
 mod line;
 mod load;

@@ -22,6 +22,7 @@ use super::head;
 use super::wire::Tally;
 use crate::clock::{self, Alarm};
 use crate::http1::fields::Name;
+use crate::http1::turn::UnderWay;
 use crate::layer::body::{Response, ResponseBody};
 use crate::layer::relay::slow_by;
 use crate::server::link::ClientBody;
@@ -63,6 +64,7 @@ pub(super) async fn serve(
     client: IpAddr,
     (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>),
 ) {
+    let _under_way = UnderWay::begin();
     let Open { core, tally, .. } = &open;
     let (parts, stream) = request.into_parts();
     let is_head = parts.method == Method::HEAD;

@@ -1,6 +1,6 @@
 //! Connections at the level of frames, in virtual time: whoever keeps one is served, whoever holds one up is not.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 use super::*;
+use crate::clock::Seldom;
 use crate::layer::relay::{Relays, STALL};
+use crate::server::handshake::Handshakes;
 use crate::server::{Closing, Stage, tests::gateway};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::request_id::RequestIds;
@@ -111,8 +113,9 @@ async fn client<A: AsyncFnOnce(Client)>(window: u32, act: A) {
     let (gateway, _pool, stage) = gateway(nobody, STALL, AccessLog::off()).await;
     let (clock, closing) = (gateway.clock, Closing::default());
     let (upstream, relays) = (Upstream::new(clock), Relays::new(clock, STALL));
-    let full = Cell::new(None);
-    let core = Rc::new(Core { gateway, upstream, relays, ids: RequestIds::default(), closing, full });
+    let (ids, handshakes) = (RequestIds::default(), Handshakes::default());
+    let (full, stuck) = (Seldom::default(), Seldom::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full, stuck });
     let (ours, theirs) = duplex(1 << 20);
     let mut client = Client { wire: theirs, is_dead: false };
     let stopped = RefCell::new(stage);

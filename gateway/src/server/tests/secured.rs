@@ -83,6 +83,36 @@ async fn h6_a_client_inside_tls_that_takes_nothing_of_a_complete_answer_is_given
     }
 }
 
+#[tokio::test]
+async fn c_124_so_many_that_only_begin_to_shake_hands_keep_nobody_out() {
+    let (shown, connector) = pair();
+    let engine = engine(|_| async {}).await;
+    let (gateway, _, stage) = gateway(engine, Duration::from_secs(60), AccessLog::off()).await;
+    let mut gateway = Arc::into_inner(gateway).expect("nobody else has it");
+    gateway.clients = Arc::new(Semaphore::new(2 * handshake::AT_A_TIME));
+    gateway.tls = Some(shown);
+    let listener = bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0));
+    let listener = listener.expect("bind");
+    let to = listener.local_addr().expect("address");
+    let ended = spawn(Arc::new(gateway), 0, listener).expect("a core");
+
+    let mut silent = Vec::new();
+    for _ in 0..handshake::AT_A_TIME {
+        let mut stream = TcpStream::connect(to).await.expect("connect");
+        stream.write_all(b"\x16\x03\x01\x02\x00").await.expect("the head of a record");
+        silent.push(stream);
+    }
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = TcpStream::connect(to).await.expect("connect");
+    let shaken = tokio::time::timeout(Duration::from_secs(30), connector.connect(name, client)).await;
+    shaken.expect("an end").expect("hands are shaken");
+    // For one that came, one went. Had their time run out, all would have gone.
+    let gone = silent.iter().filter(|one| one.try_read(&mut [0]).is_ok()).count();
+    assert!((1..=handshake::AT_A_TIME / 2).contains(&gone), "{gone} were sent away");
+    stage.send_replace(Stage::Cutting);
+    ended.await.expect("the core ends in peace");
+}
+
 /// A client and its stream here, to which was written until neither the kernel nor TLS had room; and how much.
 async fn full() -> (TlsStream<TcpStream>, ClientStream, usize) {
     let (shown, connector) = pair();

@@ -169,6 +169,7 @@ impl App {
             watched.push(seen);
             loops.push((settings.name.clone(), control));
         }
+        provide::tell_credit(&records, clock.now());
 
         let (nowhere, cuts) = (DeploymentMeter::new(""), AtomicBool::new(false));
         let sink = Sink { clock, access: Arc::clone(&access), nowhere, cuts };

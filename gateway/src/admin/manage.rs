@@ -60,6 +60,9 @@ pub struct SizingValue {
     pub from: String,
     /// Seconds since it was set or tuned, where it was.
     pub age_s: Option<f64>,
+    /// What it would be by the configuration, or by default, where it was set or tuned; null for no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<Value>,
     /// The kind of replica that it was tuned on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
@@ -118,6 +121,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
 /// What the settings of `watched` are, and where they come from.
 pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -> SizingAnswer {
     let told = |(key, value, origin): (&str, Value, Origin)| {
+        let key = key.to_owned();
         let (from, age, on) = match origin {
             Origin::Set(age) => ("set", Some(age), None),
             Origin::Tuned(age, kind) => ("tuned", Some(age), Some(kind)),
@@ -125,7 +129,8 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
             Origin::Default => ("default", None, None),
         };
         let age_s = age.map(|age| age.as_secs_f64());
-        (key.to_owned(), SizingValue { value, from: from.to_owned(), age_s, on })
+        let file = age.map(|_| watched.resizer.of_file(&key));
+        (key, SizingValue { value, from: from.to_owned(), age_s, file, on })
     };
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };

@@ -144,6 +144,7 @@ impl Admin {
             target: view.newest.as_ref().map_or(sizing.min, |decision| decision.target),
             in_flight: seen.in_flight,
             queued: seen.queued,
+            promised: seen.promised,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
             conversations,
             replicas,

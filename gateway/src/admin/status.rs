@@ -134,7 +134,10 @@ pub struct DeploymentStatus {
     pub in_flight: u32,
     /// Requests in the queue.
     pub queued: u32,
-    /// Seconds that the oldest of them has waited; 0 when nothing waits.
+    /// Clients that were refused and told when to come back, as far as they can be expected to (Q2).
+    #[serde(default)]
+    pub promised: u32,
+    /// Seconds that the oldest in the queue has waited; 0 when nothing waits.
     pub oldest_wait_s: f64,
     /// Conversations that have a home (R7).
     pub conversations: u32,
@@ -317,11 +320,14 @@ pub struct DecisionStatus {
     /// Share of the ready replicas' memory that requests held, in percent, where the rule goes by it and knows it.
     #[serde(default)]
     pub load: Option<u32>,
-    /// Requests in flight, including the queue.
+    /// Requests in flight, including the queue and those that were told to come back.
     pub demand: u32,
     /// Requests in the queue.
     pub queued: u32,
-    /// Seconds that the oldest of them had waited.
+    /// Clients that were told to come back, as far as they could be expected to.
+    #[serde(default)]
+    pub promised: u32,
+    /// Seconds that the oldest in the queue had waited.
     pub oldest_wait_s: f64,
     /// Replicas that counted: ready ones and those on their way.
     pub current: u32,
@@ -344,6 +350,7 @@ impl DecisionStatus {
             load: decision.load,
             demand: decision.demand,
             queued: decision.queued,
+            promised: decision.promised,
             oldest_wait_s: decision.oldest_wait.as_secs_f64(),
             current: decision.current,
             needed: decision.needed,

@@ -374,6 +374,7 @@ fn decision(seen: &Observation, rule: Rule, counted: Counted, reason: ScaleReaso
         rule,
         demand: seen.demand(),
         queued: seen.queued,
+        promised: seen.promised,
         oldest_wait: seen.oldest_wait,
         load,
         current,

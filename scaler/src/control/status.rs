@@ -183,6 +183,7 @@ mod tests {
             load: None,
             demand: 0,
             queued: 0,
+            promised: 0,
             oldest_wait: Duration::ZERO,
             current: 0,
             needed: 0,

@@ -1,4 +1,4 @@
-//! What status tells of replicas that are out, and of decisions.
+//! How what is known becomes what is told.
 
 use super::*;
 use crate::pool::{Cause, Fault};
@@ -28,6 +28,7 @@ fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
         load: None,
         demand: 3,
         queued: 1,
+        promised: 0,
         oldest_wait: second / 2,
         current: 2,
         needed: 1,

@@ -150,6 +150,11 @@ impl Line {
 }
 
 impl Finding {
+    /// The same to the question as it stands now.
+    fn asked(self, question: &str) -> Self {
+        Self { question: question.to_owned(), ..self }
+    }
+
     fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
@@ -214,7 +219,11 @@ fn now(facts: &Facts<'_>) -> String {
         0 => "0 queued".to_owned(),
         queued => format!("{queued} queued, the oldest for {}", span(seen.oldest_wait)),
     };
-    format!("{}; {} in flight, {waits}", dot_list(&parts), seen.in_flight)
+    let told = match seen.promised {
+        0 => String::new(),
+        told => format!(", {told} told to come back"),
+    };
+    format!("{}; {} in flight, {waits}{told}", dot_list(&parts), seen.in_flight)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt;
@@ -31,6 +32,7 @@ use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::provide::{self, Records};
 use crate::server::certificate::{Front, Shown};
+use crate::server::http2::heads;
 use crate::server::{self, Ended, Gateway, Stage};
 use crate::signals::Signals;
 use crate::sizing::{Resizer, startable};
@@ -167,13 +169,16 @@ impl App {
             watched.push(seen);
             loops.push((settings.name.clone(), control));
         }
+        provide::tell_credit(&records, clock.now());
 
-        let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
+        let (nowhere, cuts) = (DeploymentMeter::new(""), AtomicBool::new(false));
+        let sink = Sink { clock, access: Arc::clone(&access), nowhere, cuts };
         let created = clock::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let gateway = Arc::new(Gateway {
             clock,
             directory: Directory::new(deployments),
             budget: Budget::new(config.limits.buffered),
+            heads: heads::budget(config.limits.buffered),
             limits: config.limits.clone(),
             sink: Arc::new(sink),
             created,

@@ -11,10 +11,11 @@ use tidegate_tests::client::Raw;
 use tidegate_tests::config::Config;
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
+use tidegate_tests::shown::replicas;
 use tokio::process::{Child, Command};
 
 use crate::CHAT;
-use crate::fleet::{Engine, Fleet, QUICK, brief, engines, long, replicas};
+use crate::fleet::{Engine, Fleet, QUICK, brief, engines, long};
 
 /// A process that is nobody's replica.
 fn bystander() -> Child {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{EngineReport, Phase};
+use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -117,6 +117,8 @@ pub struct Dispatcher {
     wake_took: Option<Duration>,
     /// No start is tried before.
     starts_from: Instant,
+    /// Since when none can be ordered, whoever waits (C2).
+    startless: Option<Instant>,
     /// Requests sent to replicas so far.
     sent: u64,
     /// Requests sent to the replica that is held, when it became so.
@@ -151,6 +153,7 @@ impl Dispatcher {
             start_took: None,
             wake_took: None,
             starts_from: Instant::ZERO,
+            startless: None,
             sent: 0,
             sent_before_hold: 0,
             judge: Judge::default(),
@@ -211,7 +214,7 @@ impl Dispatcher {
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
             let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
-            (replica.phase == Phase::Draining && replica.ledger.in_flight() == 0, why)
+            (replica.is_drained(), why)
         });
         let (idle, why) = idle.unwrap_or_default();
         self.pressed |= idle;
@@ -247,6 +250,8 @@ impl Dispatcher {
             self.grew(now, id, was_ready == 0);
         }
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
+        // One that is idle already needs no drain. It is looked at once more, since a request may come until it is told.
+        self.pressed |= change == Change::Draining && self.replicas.get(id).is_some_and(Replica::is_drained);
         // Its probe says so at each look.
         self.pressed |= comes && change == Change::Asleep;
         let is_ready = self.replicas.ready();
@@ -311,7 +316,7 @@ impl Dispatcher {
         let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, facts, entry) };
         if let Some(reason) = closed {
             let before = self.queue.ahead_of(facts.priority);
-            let retry_after = self.retry_after(now, facts.priority, before, entry.told);
+            let retry_after = self.retry_after(now, reason, facts.priority, (before, entry.told));
             return Decision::Refuse(Rejection { reason, retry_after });
         }
         Decision::Wait(entry.kept.away.min(MORE_PATIENCE))

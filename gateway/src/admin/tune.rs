@@ -182,7 +182,8 @@ async fn measure(admin: Arc<Admin>, watched: Watched, job: Job, dry_run: bool, o
     let ended = run(job, &out).await;
     let event = match ended {
         Ok(done) => {
-            tracing::info!("{replica} was measured: the target is {}, since {}", done.target, done.because);
+            let is = if dry_run { "would be" } else { "is" };
+            tracing::info!("{replica} was measured: the target {is} {}, since {}", done.target, done.because);
             found(&admin, &watched, done, dry_run).await
         }
         Err(Stop::Left) => {
@@ -217,7 +218,7 @@ async fn keep(admin: &Admin, watched: &Watched, done: &Done) -> (bool, Option<St
     let kind = format!("{} as {}", done.engine, watched.provider);
     let model = watched.resizer.settings().model;
     let tuned = Tuned { target, model, kind, curve: drift::written(done) };
-    match watched.resizer.tune(tuned, admin.gateway.clock.now()) {
+    match watched.resizer.tune(tuned, admin.house.lasting(admin.gateway.clock.now())) {
         Ok(()) => {
             let why = unsaved(admin).await;
             (true, why.map(|why| format!("not on disk yet, a restart would forget it: {why}")))

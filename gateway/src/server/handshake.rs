@@ -11,7 +11,6 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -24,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use super::client::ClientStream;
 use super::link::Link;
 use super::secure::Secured;
-use super::{Closing, Core, http1};
+use super::{Core, http1};
 use crate::telemetry::meter::{self, GaveUp, TlsFailure};
 
 /// The first byte of a client that speaks TLS.
@@ -107,11 +106,11 @@ pub(super) async fn shake(
     let clock = core.gateway.clock;
     let by = clock.timer(clock.now() + core.gateway.limits.header_read.min(LIMIT));
     let shaken = {
-        let mut stops = pin!(stops(&core.closing));
+        let mut told = pin!(core.closing.told());
         tokio::select! {
             shaken = begin(&core.handshakes, config, stream, by, client) => shaken,
             // Nothing was asked for yet.
-            () = &mut stops => Shaken::None,
+            () = poll_fn(|cx| core.closing.poll_begun(told.as_mut(), cx)) => Shaken::None,
         }
     };
     match shaken {
@@ -123,12 +122,6 @@ pub(super) async fn shake(
         }
         Shaken::None => None,
     }
-}
-
-/// Resolves when the gateway begins to stop.
-async fn stops(closing: &Closing) {
-    let mut told = pin!(closing.told.notified());
-    poll_fn(|cx| if closing.begun.get() { Poll::Ready(()) } else { told.as_mut().poll(cx) }).await;
 }
 
 async fn begin(

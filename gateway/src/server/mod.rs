@@ -6,7 +6,7 @@ mod client;
 mod handle;
 mod handshake;
 mod http1;
-mod http2;
+pub mod http2;
 pub mod link;
 mod listen;
 mod reply;
@@ -17,15 +17,17 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use certificate::Shown;
@@ -62,6 +64,8 @@ pub struct Gateway {
     pub limits: ServerLimits,
     /// The memory that bodies may take.
     pub budget: Arc<Budget>,
+    /// The memory that heads over HTTP/2 may take: [`http2::heads::budget`].
+    pub heads: Arc<Budget>,
     /// Where records of requests go.
     pub sink: Arc<Sink>,
     /// When the gateway started, in seconds of Unix time.
@@ -116,6 +120,16 @@ impl Closing {
     fn begin(&self) {
         self.begun.set(true);
         self.told.notify_waiters();
+    }
+
+    /// What [`Self::poll_begun`] waits with: each who waits has one, pinned.
+    fn told(&self) -> Notified<'_> {
+        self.told.notified()
+    }
+
+    /// Ready once it has begun, as often as it is asked; else the task of `told` is woken then.
+    fn poll_begun(&self, told: Pin<&mut Notified<'_>>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.begun.get() { Poll::Ready(()) } else { told.poll(cx) }
     }
 }
 
@@ -184,10 +198,12 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     core.closing.begin();
     tokio::select! {
         // Ends with the last of them.
-        _ = connections.recv() => {}
+        _ = connections.recv() => return,
         _ = stage.wait_for(|stage| *stage == Stage::Cutting) => {}
         () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
     }
+    // What is cut from here on did not leave by itself.
+    core.gateway.sink.cuts.store(true, Ordering::Relaxed);
 }
 
 /// Accepts connections while the gateway serves. Each holds `open` as long as it lasts.
@@ -279,7 +295,7 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
     if agreed == Some(false) {
         return Opening::Http1(Link::new(stream, ahead));
     }
-    let mut told = pin!(closing.told.notified());
+    let mut told = pin!(closing.told());
     let known = async {
         loop {
             match http2::PREFACE.get(..ahead.len()) {
@@ -292,7 +308,7 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
             }
             let read = poll_fn(|cx| {
                 let read = poll_fill(&mut stream, cx, &mut ahead);
-                let stops = closing.begun.get() || told.as_mut().poll(cx).is_ready();
+                let stops = closing.poll_begun(told.as_mut(), cx).is_ready();
                 if read.is_pending() && stops && ahead.is_empty() { Poll::Ready(Ok(0)) } else { read }
             });
             match read.await {

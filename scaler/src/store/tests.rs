@@ -1,7 +1,6 @@
 //! The store over real files: what survives, what is bounded, what is refused, and a disk that does not take it.
 
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use tidegate_shared::decision::{Rule, ScaleReason};
@@ -10,11 +9,12 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 
 use super::*;
-use crate::house::{Asleep, Credit, House};
+use crate::house::{Credit, House};
 use tidegate_scaler_core::budget::{Bounds, Moment};
 
 mod lost;
 mod money;
+mod slept;
 mod unreadable;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,6 +48,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         load: Some(80),
         demand: 9,
         queued: 1,
+        promised: 3,
         oldest_wait: SECOND,
         current: 3,
         needed: 4,

@@ -20,7 +20,7 @@ mod resize;
 mod unfit;
 mod walk;
 
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::request::{ConversationKey, Identity, Priority, Route};
 
 use super::*;
@@ -182,6 +182,22 @@ fn r5_a_home_that_is_only_suspected_stays_home() {
 }
 
 #[test]
+fn c5_the_scaler_looks_at_once_when_nothing_runs_on_one_that_drains() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    let lease = forward(dispatcher.arrive(ms(1), &ask(0)));
+    let (busy, idle) = (lease.replica, ReplicaId(3 - lease.replica.0));
+    dispatcher.take_pressed();
+    dispatcher.change(ms(2), busy, Change::Draining);
+    assert!(!dispatcher.take_pressed(), "a request runs there");
+    dispatcher.end(ms(3), lease, &Spent::default());
+    assert!(dispatcher.take_pressed(), "it has ended");
+    dispatcher.change(ms(4), idle, Change::Draining);
+    assert!(dispatcher.take_pressed(), "none runs there");
+    dispatcher.change(ms(5), ReplicaId(9), Change::Draining);
+    assert!(!dispatcher.take_pressed(), "there is no such replica");
+}
+
+#[test]
 fn c5_a_replica_that_failed_while_it_drained_does_not_come_back_ready() {
     let mut dispatcher = fleet(Limits::default(), &[1]);
     let id = ReplicaId(1);
@@ -317,7 +333,7 @@ fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() 
 #[test]
 fn a_fixed_fleet_without_replicas_refuses_and_one_that_is_down_holds_for_the_headroom() {
     let mut dispatcher = Dispatcher::new(Limits::default(), false, ms(0));
-    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(0))).reason, Refusal::NoReplica);
+    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(0))).reason, Refusal::CannotStart);
     dispatcher.change(ms(0), ReplicaId(1), Change::Starting(Capacity::ONE));
     ticket(dispatcher.arrive(ms(1), &ask(0)));
     assert_eq!(dispatcher.deadline(), ms(2001));

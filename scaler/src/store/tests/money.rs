@@ -1,4 +1,4 @@
-//! What was spent, over restarts, kills and a machine that sleeps: nothing is lost that can be known, and nothing paid twice.
+//! What was spent, over restarts and kills: nothing is lost that can be known, and nothing paid twice.
 
 use super::*;
 
@@ -85,35 +85,4 @@ async fn m2_what_a_call_of_the_provider_changes_is_on_record_before_it() {
     );
     store.close().await;
     assert_eq!(left(both).await, 10_000 + 16_000 + 40_000, "and what is gone is not paid for again");
-}
-
-#[tokio::test]
-async fn m2_what_runs_is_paid_for_while_the_machine_sleeps() {
-    let (dir, slept) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
-    let (store, kept) = open(dir.path(), 100);
-    let told = Arc::clone(&slept);
-    let asleep = Asleep::new(move || Duration::from_secs(told.load(Ordering::Relaxed)));
-    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]).that_sleeps(asleep);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    let see = |second| {
-        house.with_budget(at(second), |budget, paid| {
-            budget.see(&chat(), &[replica(1)], false, Moment { now: at(second), paid })
-        });
-        house.keep(&chat(), at(second));
-        house.credit(at(second)).unwrap().left
-    };
-    assert_eq!((see(0), see(10)), (Money(100_000_000), Money(100_000_000 - 10_000)));
-    slept.store(3600, Ordering::Relaxed);
-    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "an hour of sleep, and 11 s awake");
-    slept.store(3599, Ordering::Relaxed);
-    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "no time goes back");
-    store.close().await;
-
-    // The next run of the same boot began 20 s later, by a clock that goes on in sleep.
-    let (store, kept) = open(dir.path(), 100 + 3611 + 20);
-    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    house.resume(&chat(), &[ReplicaId(1)], at(0));
-    assert_eq!(house.credit(at(0)).unwrap().left, Money(100_000_000 - 3_631_000), "nothing twice");
-    store.close().await;
 }

@@ -66,7 +66,7 @@ mod tests {
             "completed": 4, "failed": 0, "refused": 0});
         let steps = vec![serde_json::from_value(step).expect("a step")];
         let because = String::new();
-        written(&Done { target: 4, because, settled: true, workload, engine: "vllm", steps })
+        written(&Done { target: 4, because, settled: true, range: None, workload, engine: "vllm", steps })
     }
 
     #[test]

@@ -200,16 +200,24 @@ async fn measure(admin: Arc<Admin>, watched: Watched, job: Job, dry_run: bool, o
 }
 
 async fn found(admin: &Admin, watched: &Watched, done: Done, dry_run: bool) -> Event {
-    let Done { target, because, settled, workload, .. } = &done;
-    let (target, because, settled) = (*target, because.clone(), *settled);
+    let Done { target, because, settled, range, workload, .. } = &done;
+    let (target, because, settled, range) = (*target, because.clone(), *settled, *range);
     let Workload { prompt_tokens, output_tokens } = *workload;
     let (stored, note) = if dry_run { (false, None) } else { keep(admin, watched, &done).await };
-    Event::Found { target, because, settled, prompt_tokens, output_tokens, stored, note }
+    Event::Found { target, because, settled, range, prompt_tokens, output_tokens, stored, note }
 }
 
-/// Makes it the target.
+/// Makes it the target, if it is certain.
 async fn keep(admin: &Admin, watched: &Watched, done: &Done) -> (bool, Option<String>) {
     let target = done.target;
+    if !done.settled {
+        let name = watched.pool.name();
+        let note = format!(
+            "not certain, so the target in force stays; a longer `--limit` may tell, and `tidegate scale {name} --target \
+             {target}` takes it as it is"
+        );
+        return (false, Some(note));
+    }
     if watched.provider == "static" {
         let note =
             format!("the replicas are fixed by the configuration: set target_concurrency = {target} there");

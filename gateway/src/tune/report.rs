@@ -73,8 +73,11 @@ pub enum Event {
         target: u32,
         /// Why, for people.
         because: String,
-        /// Whether the search came to its end before the time was up.
+        /// Whether the search came to its end before the time was up, with one target left. Otherwise it is not stored.
         settled: bool,
+        /// The least and the most that the target may be, where noise leaves that open.
+        #[serde(default)]
+        range: Option<(u32, u32)>,
         /// Mean tokens of a prompt, as the engine counted them.
         prompt_tokens: u64,
         /// Mean tokens of an answer.

@@ -60,8 +60,10 @@ pub struct Done {
     pub target: u32,
     /// Why, for people.
     pub because: String,
-    /// Whether the search came to its end before the time was up.
+    /// Whether the search came to its end before the time was up, with one target left.
     pub settled: bool,
+    /// The least and the most that the target may be, where noise leaves that open.
+    pub range: Option<(u32, u32)>,
     /// The mean of what it was measured with, as the engine counted it.
     pub workload: Workload,
     /// How the engine speaks.
@@ -116,7 +118,15 @@ pub async fn run(job: Job, out: &Sender<Event>) -> Result<Done, Stop> {
     bench.learn().await?;
     let (found, because, steps) = bench.search(&bounds).await?;
     let (target, settled, workload) = (found.target, found.settled, bench.workload());
-    Ok(Done { target, because, settled, workload, engine: engine.dialect.as_str(), steps })
+    Ok(Done {
+        target,
+        because,
+        settled,
+        range: found.range,
+        workload,
+        engine: engine.dialect.as_str(),
+        steps,
+    })
 }
 
 fn ticks() -> Interval {
@@ -313,7 +323,8 @@ impl Bench<'_> {
             }
         }
         let noisy = step.error().is_none_or(|error| error > GOOD);
-        let seen = Measured { noisy, ..self.seen(concurrency, now.since(began)) };
+        let error = step.error().and_then(|error| u32::try_from(error).ok()).unwrap_or_default();
+        let seen = Measured { noisy, error, ..self.seen(concurrency, now.since(began)) };
         if seen.broke() {
             // Nothing of it weighs on the next.
             self.crew.resize(0, &self.field);
@@ -345,6 +356,7 @@ impl Bench<'_> {
             failed: counts.failed,
             refused: counts.refused,
             noisy: false,
+            error: 0,
             ttft: counts.ttft.clone(),
             tpot: counts.tpot.clone(),
         }

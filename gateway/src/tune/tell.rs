@@ -41,7 +41,13 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
             format!("{}; at {beyond}, {}", part(best), met(limit, seen(beyond), goals))
         }
     };
-    if found.settled { text } else { format!("{text}; time was up before that was certain") }
+    match found.range {
+        Some((low, high)) => {
+            format!("{text}; not certain: the replica's speed varies, and {low} to {high} may be the target")
+        }
+        None if found.settled => text,
+        None => format!("{text}; time was up before that was certain"),
+    }
 }
 
 /// What was met at a concurrency that is too much.
@@ -139,8 +145,12 @@ mod tests {
     }
 
     fn told(target: u32, because: Because, settled: bool) -> String {
+        tell(Found { target, because, settled, range: None })
+    }
+
+    fn tell(found: Found) -> String {
         let goals = Goals { ttft: Some(Duration::from_millis(500)), tpot: None };
-        super::because(&Found { target, because, settled }, &steps(), &goals)
+        super::because(&found, &steps(), &goals)
     }
 
     #[test]
@@ -165,6 +175,15 @@ mod tests {
             (
                 told(4, Because::Places, true),
                 "4 at a time bring 194 tokens/s; the engine runs no more at once",
+            ),
+            (
+                tell(Found {
+                    target: 4,
+                    because: Because::Knee { best: 8 },
+                    settled: false,
+                    range: Some((1, 8)),
+                }),
+                "4 at a time bring 194 tokens/s, 97 % of the most that was seen, at 8, and more bring no more; not certain: the replica's speed varies, and 1 to 8 may be the target",
             ),
             (told(6, Because::Places, true), "the engine runs no more than 6 at once"),
         ] {

@@ -55,7 +55,7 @@ pub(super) struct TuneArgs {
     /// Measure these numbers of requests at a time, and no others.
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     at: Vec<u32>,
-    /// How long it may take; what is known by then is taken [default: 10m].
+    /// How long it may take; a target that is not certain by then is shown, and not taken [default: 10m].
     #[arg(long, value_name = "TIME", value_parser = time)]
     limit: Option<Duration>,
     /// Show the target, and leave the fleet as it is.

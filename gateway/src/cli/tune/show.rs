@@ -144,7 +144,7 @@ impl Screen {
     }
 
     fn found(&mut self, event: &Event) -> String {
-        let Event::Found { target, because, settled, prompt_tokens, output_tokens, stored, note } = event
+        let Event::Found { target, because, settled, prompt_tokens, output_tokens, stored, note, .. } = event
         else {
             return String::new();
         };

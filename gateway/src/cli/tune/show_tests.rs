@@ -37,6 +37,7 @@ fn events() -> Vec<Event> {
         target: 4,
         because: "4 at a time bring 180 tokens/s, and more bring no more".to_owned(),
         settled: true,
+        range: None,
         prompt_tokens: 509,
         output_tokens: 128,
         stored: true,

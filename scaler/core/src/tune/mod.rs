@@ -27,6 +27,8 @@ pub struct Measured {
     pub refused: u32,
     /// Throughput varied so much that it is not well known.
     pub noisy: bool,
+    /// How far the throughput may be off by that, in thousandths of it: one standard error.
+    pub error: u32,
     /// From sending to the first token, of each answer that began.
     pub ttft: Vec<Duration>,
     /// From one token to the next, the mean of each answer that ended.
@@ -40,6 +42,10 @@ pub struct Point {
     pub visits: u32,
     /// The sums.
     pub all: Measured,
+    /// What each visit showed, as [`Measured::rate`] counts.
+    pub rates: Vec<u64>,
+    /// The squares of the visits' errors, put together.
+    pub squares: u128,
 }
 
 impl Measured {
@@ -59,6 +65,10 @@ impl Measured {
         self.refused > 0 || u64::from(self.failed) * 20 > u64::from(self.failed) + u64::from(self.completed)
     }
 
+    fn square(&self) -> u128 {
+        u128::from(self.error).pow(2)
+    }
+
     fn absorb(&mut self, other: &Self) {
         self.window += other.window;
         self.tokens += other.tokens;
@@ -66,6 +76,7 @@ impl Measured {
         self.failed += other.failed;
         self.refused += other.refused;
         self.noisy |= other.noisy;
+        self.error = self.error.max(other.error);
         self.ttft.extend_from_slice(&other.ttft);
         self.tpot.extend_from_slice(&other.tpot);
     }
@@ -88,8 +99,15 @@ pub fn curve(steps: &[Measured]) -> BTreeMap<u32, Point> {
             .and_modify(|point| {
                 point.visits += 1;
                 point.all.absorb(step);
+                point.rates.push(step.rate());
+                point.squares += step.square();
             })
-            .or_insert_with(|| Point { visits: 1, all: step.clone() });
+            .or_insert_with(|| Point {
+                visits: 1,
+                all: step.clone(),
+                rates: vec![step.rate()],
+                squares: step.square(),
+            });
     }
     curve
 }

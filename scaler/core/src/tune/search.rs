@@ -4,7 +4,8 @@
 //! the replica refuses nothing. More than that makes each request slower and hardly any more of them. Where there is a goal
 //! for latency, it says how slow a request may be; then the target is the largest concurrency that keeps it and brings as
 //! much, which takes the fewest replicas. The search doubles until throughput stops growing, then halves the gap below the knee, and at last
-//! measures once more what the verdict hangs on: a machine that others use too is not the same from minute to minute.
+//! measures once more what the verdict hangs on, as often as it takes: a machine that others use too is not the same from
+//! minute to minute. Where time is up while noise still leaves another target open, the verdict says which.
 //!
 //! It remembers nothing: it looks at all that was measured, so a recorded run repeats its decisions.
 
@@ -13,6 +14,10 @@ use std::collections::BTreeMap;
 use tidegate_shared::time::Duration;
 
 use super::{Measured, Point, curve, percentile};
+
+mod seen;
+
+use seen::{Seen, fine};
 
 /// A doubling that brings less than this many percent of what fewer brought has brought nothing: each request takes nearly
 /// twice as long then, for next to no more of them. Steps are measured until their error is 2 %, two of them compare to
@@ -28,8 +33,9 @@ const VISITS: u32 = 2;
 const VISITS_CLOSE: u32 = 4;
 /// Percent of the best throughput from which on it is.
 const CLOSE: u32 = 90;
-/// Steps that are measured at most. Finding a knee of 500 takes 21.
-pub const MOST_STEPS: usize = 32;
+/// Steps that are measured at most. Finding a knee of 500 takes 21; the rest is for machines whose speed wanders, where a
+/// point takes many visits and the time that there is ends the search.
+pub const MOST_STEPS: usize = 256;
 /// Concurrency beyond which nothing is tried, whatever is told.
 pub const MOST: u32 = 1024;
 
@@ -142,8 +148,11 @@ pub struct Found {
     pub target: u32,
     /// Why.
     pub because: Because,
-    /// Whether the search came to its end; else time was up, and this is what was known by then.
+    /// Whether the search came to its end and noise leaves no other target open; else time was up, and this is what was
+    /// known by then.
     pub settled: bool,
+    /// The least and the most that the target may be, where noise leaves that open.
+    pub range: Option<(u32, u32)>,
 }
 
 /// What is next.
@@ -198,7 +207,7 @@ fn guess(curve: &BTreeMap<u32, Point>, concurrency: u32) -> Option<Measured> {
         (None, None) => return None,
     };
     let window = Duration::from_secs(1000);
-    Some(Measured { concurrency, window, tokens: rate, noisy: false, ..near.all.clone() })
+    Some(Measured { concurrency, window, tokens: rate, noisy: false, error: 0, ..near.all.clone() })
 }
 
 /// The target by what was measured, however little; by the same definition for a search and for a sweep.
@@ -207,7 +216,7 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
     let within = measured.range(..=places.unwrap_or(u32::MAX));
     let curve = &within.map(|(at, point)| (*at, point.clone())).collect();
     if let (Some(places), true) = (places, BTreeMap::is_empty(curve) && !measured.is_empty()) {
-        return Next::Found(Found { target: places, because: Because::Places, settled });
+        return Next::Found(Found { target: places, because: Because::Places, settled, range: None });
     }
     let bound = |most: u32| match places {
         Some(places) if places <= most => Because::Places,
@@ -228,7 +237,7 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
             None if target >= cap => bound(target),
             _ => Because::Knee { best },
         };
-        return Next::Found(Found { target, because, settled });
+        return Next::Found(Found { target, because, settled, range: None });
     }
     let grows = seen.top() == best && u64::from(knee) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
@@ -236,7 +245,8 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
         None if grows && best >= cap => bound(best),
         _ => Because::Knee { best },
     };
-    Next::Found(Found { target: knee, because, settled })
+    let range = seen.range();
+    Next::Found(Found { target: knee, because, settled: settled && range.is_none(), range })
 }
 
 /// What is worth another step.
@@ -251,10 +261,16 @@ fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
     }
     if seen.limit.is_none() && top < bounds.cap {
         let doubled = (top.saturating_mul(2).min(bounds.cap), Why::Growing);
-        match seen.growth_at_top() {
-            true => return Some(doubled),
-            false if seen.visits(top) < VISITS => return Some((top, Why::Again)),
-            false => {}
+        if seen.growth_at_top() {
+            return Some(doubled);
+        }
+        // In turns with the best of those below, for the machine may have become slower.
+        let open = [best, top].into_iter().filter(|at| seen.visits(*at) < VISITS);
+        if let Some(at) = open.min_by_key(|at| seen.visits(*at)) {
+            return Some((at, Why::Again));
+        }
+        if seen.may_grow_on() {
+            return Some(doubled);
         }
     }
     let between = |low: u32, high: u32| low + (high - low) / 2;
@@ -288,7 +304,7 @@ fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
     // In turns, so that a machine that gets slower does so for all of them.
     let open = hangs.into_iter().filter_map(|(at, least)| at.filter(|at| seen.visits(*at) < least));
     let open = open.min_by_key(|at| seen.visits(*at));
-    open.map(|at| (at, Why::Confirm))
+    open.or_else(|| seen.unsure()).map(|at| (at, Why::Confirm))
 }
 
 /// The same where a goal says how far to go.
@@ -308,84 +324,6 @@ fn wanted_by_goal(seen: &Seen<'_>, cap: u32) -> Option<(u32, Why)> {
     let hangs = [Some(last), end.filter(|_| !refused)];
     let open = hangs.into_iter().flatten().find(|at| seen.visits(*at) < VISITS);
     open.map(|at| (at, Why::Confirm))
-}
-
-fn fine(concurrency: u32) -> u32 {
-    (concurrency / FINE).max(1)
-}
-
-/// The curve up to the first concurrency that is not well.
-struct Seen<'a> {
-    curve: &'a BTreeMap<u32, Point>,
-    well: Vec<(u32, &'a Measured)>,
-    /// Where it ends, and what was met there.
-    limit: Option<(u32, Limit)>,
-}
-
-impl<'a> Seen<'a> {
-    fn of(curve: &'a BTreeMap<u32, Point>, goals: &Goals) -> Self {
-        let broken = |(at, point): (&u32, &Point)| goals.broken_by(&point.all).map(|limit| (*at, limit));
-        let limit = curve.iter().find_map(broken);
-        let before = |at: u32| limit.is_none_or(|(beyond, _)| at < beyond);
-        let well = curve.iter().filter(|(at, point)| before(**at) && point.all.tokens > 0);
-        Self { curve, well: well.map(|(at, point)| (*at, &point.all)).collect(), limit }
-    }
-
-    fn top(&self) -> u32 {
-        self.well.last().map_or(0, |(at, _)| *at)
-    }
-
-    fn visits(&self, at: u32) -> u32 {
-        self.curve.get(&at).map_or(0, |point| point.visits)
-    }
-
-    fn most(of: &[(u32, &'a Measured)]) -> Option<(u32, &'a Measured)> {
-        // The first of equals: less is better.
-        of.iter().rev().max_by_key(|(_, seen)| seen.rate()).copied()
-    }
-
-    fn best(&self) -> Option<u32> {
-        Self::most(&self.well).map(|(at, _)| at)
-    }
-
-    fn knee(&self) -> Option<u32> {
-        let (_, best) = Self::most(&self.well)?;
-        self.well.iter().find(|(_, seen)| seen.reaches(best, NEAR)).map(|(at, _)| *at)
-    }
-
-    /// The largest that brings as much as the best.
-    fn last(&self) -> Option<u32> {
-        let (_, best) = Self::most(&self.well)?;
-        self.well.iter().rev().find(|(_, seen)| seen.reaches(best, NEAR)).map(|(at, _)| *at)
-    }
-
-    /// The largest that was measured below `at`.
-    fn below(&self, at: u32) -> Option<u32> {
-        self.well.iter().rev().map(|(found, _)| *found).find(|found| *found < at)
-    }
-
-    /// The next that was measured above `at`, where it brings less.
-    fn falls_after(&self, at: u32) -> Option<u32> {
-        let mut from = self.well.iter().skip_while(|(found, _)| *found < at);
-        let ((_, here), (above, less)) = (from.next()?, from.next()?);
-        (!less.reaches(here, NEAR)).then_some(*above)
-    }
-
-    /// Whether a point is so near to the best that noise could hide that it is as good.
-    fn is_close(&self, at: Option<u32>, best: u32) -> bool {
-        let of = |at: u32| self.curve.get(&at).map(|point| &point.all);
-        at.and_then(of).zip(of(best)).is_some_and(|(seen, best)| seen.reaches(best, CLOSE))
-    }
-
-    fn is_noisy(&self, at: u32) -> bool {
-        self.curve.get(&at).is_some_and(|point| point.all.noisy)
-    }
-
-    /// Whether the largest brings more than all below it.
-    fn growth_at_top(&self) -> bool {
-        let Some((top, below)) = self.well.split_last() else { return false };
-        Self::most(below).is_none_or(|(_, most)| top.1.reaches(most, GAIN))
-    }
 }
 
 #[cfg(test)]

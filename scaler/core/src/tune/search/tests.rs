@@ -48,7 +48,8 @@ impl Engine {
             completed: 20,
             failed: 0,
             refused,
-            noisy: false,
+            noisy: self.noise > 5,
+            error: self.noise * 5,
             ttft: vec![Duration::from_secs_f64(ttft); 20],
             tpot: vec![Duration::from_secs_f64(each); 20],
         }
@@ -93,6 +94,8 @@ fn swept(engine: &mut Engine, upto: u32) -> u32 {
     engine.noise = noise;
     found.target
 }
+
+mod noise;
 
 #[test]
 fn a1_the_places_of_an_engine_that_queues_inside_are_found_exactly() {

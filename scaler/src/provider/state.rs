@@ -90,11 +90,14 @@ impl StateDir {
         &self.nonce
     }
 
-    /// Every deployment that has a folder here, in order.
+    /// Every deployment that has a folder here, in order. A file that is no folder is none of ours, whatever its name.
     pub(super) fn deployments(&self) -> io::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(&self.path)? {
-            names.extend(entry?.file_name().to_str().and_then(deployment_name));
+            let entry = entry?;
+            if entry.path().is_dir() {
+                names.extend(entry.file_name().to_str().and_then(deployment_name));
+            }
         }
         Ok(names)
     }
@@ -235,6 +238,16 @@ mod tests {
         drop(claim);
         assert!(state.claim(&DeploymentName::new("chat")).is_ok());
         assert!(state.claim(&DeploymentName::new("a\nb")).unwrap_err().contains(r#""a\nb" is not"#));
+    }
+
+    #[test]
+    fn c005_a_file_in_the_state_directory_is_no_deployment() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        let _chat = state.claim(&DeploymentName::new("chat")).unwrap();
+        fs::write(dir.path().join("README"), "what this is").unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.path().join("link")).unwrap();
+        assert_eq!(state.deployments().unwrap(), BTreeSet::from(["chat".to_owned()]));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_shared::id::ReplicaId;
 
+use super::ids::LARGEST;
+
 /// How many logs of replicas that ended by themselves are kept.
 pub(super) const FAILED_LOGS: usize = 5;
 
@@ -77,11 +79,12 @@ impl Folder {
         left.iter().rev().skip(FAILED_LOGS).try_for_each(|id| remove(&self.log(*id)))
     }
 
-    /// The lowest id that was never used as far as the files tell. A counter that cannot be read is as good as none.
+    /// The lowest id that was never used as far as the files tell. A counter that cannot be read, or that no id can have
+    /// come to, is as good as none.
     pub(super) fn next_id(&self) -> io::Result<ReplicaId> {
-        let counter =
-            fs::read_to_string(self.counter()).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1);
-        let used = self.ids("json")?.into_iter().chain(self.ids("log")?).max();
+        let counter = fs::read_to_string(self.counter()).ok().and_then(|text| text.trim().parse().ok());
+        let counter = counter.filter(|next| *next <= LARGEST.0).unwrap_or(1);
+        let used = self.ids("json")?.into_iter().chain(self.ids("log")?).filter(|id| *id <= LARGEST).max();
         Ok(used.map_or(ReplicaId(counter), |used| ReplicaId(counter.max(used.0.saturating_add(1)))))
     }
 
@@ -137,6 +140,9 @@ mod tests {
         folder.save(ReplicaId(9), &"a record").unwrap();
         assert_eq!(folder.next_id().unwrap(), ReplicaId(10));
         folder.forget(ReplicaId(9), false).unwrap();
+        fs::write(folder.log(ReplicaId(u32::MAX)), b"").unwrap();
+        fs::write(dir.path().join("next"), b"4294967295").unwrap();
+        assert_eq!(folder.next_id().unwrap(), ReplicaId(1), "garbage");
         fs::write(dir.path().join("next"), b"").unwrap();
         fs::write(folder.log(ReplicaId(12)), b"").unwrap();
         assert_eq!(folder.next_id().unwrap(), ReplicaId(13));

@@ -8,6 +8,10 @@ use tidegate_shared::id::ReplicaId;
 
 use super::folder::Folder;
 
+/// The largest id that can be one of ours: with a start a second it takes 34 years to get there. A larger one is garbage,
+/// and taken for real it would use up all ids at once.
+pub(super) const LARGEST: ReplicaId = ReplicaId(1 << 30);
+
 /// The ids of one deployment.
 #[derive(Debug)]
 pub(super) struct Ids {
@@ -30,8 +34,11 @@ impl Ids {
         *self.lock()
     }
 
-    /// An id turned up that was used, whatever the records say.
+    /// An id turned up that was used, whatever the records say; one over [`LARGEST`] was not.
     pub(super) fn saw(&self, id: ReplicaId) {
+        if id > LARGEST {
+            return;
+        }
         let mut lowest = self.lock();
         *lowest = ReplicaId(lowest.0.max(id.0.saturating_add(1)));
     }
@@ -46,5 +53,23 @@ impl Ids {
         self.folder.save_next_id(next).map_err(|error| format!("cannot keep the next id: {error}"))?;
         *lowest = next;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c005_an_id_that_is_garbage_does_not_use_up_all_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let ids = Ids::new(Folder::new(dir.path().to_owned()), ReplicaId(3));
+        for garbage in [u32::MAX, u32::MAX - 1, LARGEST.0 + 1] {
+            ids.saw(ReplicaId(garbage));
+            assert_eq!(ids.next(), ReplicaId(3), "{garbage}");
+        }
+        ids.saw(ReplicaId(7));
+        assert_eq!(ids.take(ids.next()), Ok(()));
+        assert_eq!(ids.next(), ReplicaId(9));
     }
 }

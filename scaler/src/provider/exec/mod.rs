@@ -32,7 +32,7 @@ use self::fleet::Fleet;
 use self::run::{Complaints, run};
 use self::spec::Action;
 use super::folder::Folder;
-use super::ids::Ids;
+use super::ids::{Ids, LARGEST};
 use super::news::News;
 use super::state::{Claim, StateDir};
 use super::{Instance, Provider, ProviderError, output};
@@ -64,6 +64,8 @@ struct Inner {
     wanted: Notify,
     /// What came of the last list; `None` before the first.
     last: watch::Sender<Option<Result<(), String>>>,
+    /// An id in the last list that none of ours can have: told where it is new.
+    strange: Mutex<Option<ReplicaId>>,
 }
 
 impl ExecProvider {
@@ -83,6 +85,7 @@ impl ExecProvider {
             places: Semaphore::new(AT_ONCE),
             wanted: Notify::new(),
             last: watch::Sender::new(None),
+            strange: Mutex::default(),
         });
         let mut lister = JoinSet::new();
         lister.spawn(Arc::clone(&inner).keep_listing());
@@ -125,9 +128,18 @@ impl Inner {
         }
     }
 
+    /// What the list has, without what cannot be a replica of ours.
     async fn ask_for_list(&self) -> Result<Vec<Told>, String> {
         let text = self.run(Action::List, Complaints::Kept).await?;
-        answer::listed(&text).map_err(|why| format!("list: {why}"))
+        let mut listed = answer::listed(&text).map_err(|why| format!("list: {why}"))?;
+        let strange = listed.iter().map(|told| told.id).find(|id| *id > LARGEST);
+        listed.retain(|told| told.id <= LARGEST);
+        let mut told = self.strange.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (true, Some(id)) = (std::mem::replace(&mut *told, strange) != strange, strange) {
+            let deployment = &self.spec.deployment;
+            warn!("{deployment}: its list has replica {id}, which is left out: ids are 1 to {LARGEST}");
+        }
+        Ok(listed)
     }
 
     /// Whether anything changed by it.

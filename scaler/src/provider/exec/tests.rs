@@ -221,6 +221,18 @@ async fn c2_the_fleet_is_held_while_lists_fail_and_seen_again_afterwards() {
 }
 
 #[tokio::test]
+async fn c005_an_id_that_none_can_have_is_left_out_of_a_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = r#"echo '{"version":1,"replicas":[{"id":2,"state":"up","url":"http://h:1"},{"id":4294967295,"state":"up","url":"http://h:2"}]}'"#;
+    let start = r#"echo '{"version":1,"replica":{"id":3,"state":"pending"}}'"#;
+    let provider = shell(dir.path(), start, "exit 0", list);
+    let seen = until(&provider, |list| up(list, 1)).await;
+    assert_eq!((seen.len(), seen[0].id), (1, ReplicaId(2)));
+    assert_eq!(provider.next_id(), ReplicaId(3));
+    provider.start(ReplicaId(3), offer(&provider)).await.unwrap();
+}
+
+#[tokio::test]
 async fn c005_a_start_that_fails_says_why_and_is_stopped() {
     for (start, wanted) in [
         ("echo 'no GPU left' >&2; exit 3", "start: exit status: 3; it said:\nno GPU left"),

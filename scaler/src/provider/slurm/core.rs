@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_shared::id::{ReplicaId, replica_name};
+use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use tokio::sync::{Notify, watch};
@@ -99,6 +99,8 @@ pub(super) enum JobOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stray {
     pub(super) job: u32,
+    /// Whose job it was, which may be another deployment than the one that lists.
+    pub(super) deployment: DeploymentName,
     pub(super) why: &'static str,
 }
 
@@ -322,12 +324,13 @@ impl Core {
             }
             if mark.deployment != self.spec.deployment {
                 if adopt && !wanted.iter().any(|name| name == mark.deployment.as_str()) {
-                    strays.push(Stray { job: number, why: "its deployment is gone from the configuration" });
+                    let why = "its deployment is gone from the configuration";
+                    strays.push(Stray { job: number, deployment: mark.deployment, why });
                 }
                 continue;
             }
             if let Err(why) = self.place(&mark, number, run, adopt) {
-                strays.push(Stray { job: number, why });
+                strays.push(Stray { job: number, deployment: mark.deployment, why });
             }
         }
         strays

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use self::cluster::Cluster;
 use super::client::Whose;
 use super::core::{Core, JobOf, LATE_LIMIT, LOST_LIMIT, Stray};
+use super::mark::Mark;
 use super::{SlurmAccess, SlurmOffer, SlurmProvider, SlurmSpec};
 use crate::provider::contract::{self, Engine, Rig, offer, start, until, up};
 use crate::provider::rest::Site;

@@ -160,7 +160,7 @@ pub(super) async fn sweep(core: &Core, wanted: &[String], adopt: bool) -> Result
     let whose = core.client.whose().map_err(Failure::Refused)?;
     let strays = core.take_in(&jobs, &whose, wanted, adopt);
     for stray in strays {
-        warn!("job {} of {} is cancelled: {}", stray.job, core.spec.deployment, stray.why);
+        warn!("job {} of {} is cancelled: {}", stray.job, stray.deployment, stray.why);
         core.client.cancel(stray.job).await?;
     }
     if adopt {

@@ -216,9 +216,25 @@ async fn c005_a_job_that_comes_after_it_was_given_up_is_a_stray() {
     assert!(!core.has_lost() && core.misses_jobs());
     core.remove(ReplicaId(1));
     let strays = core.take_in(&[job(&core, 1, 11)], &whose, &[], false);
-    assert_eq!(strays, [Stray { job: 11, why: "its replica was given up" }]);
+    assert_eq!(
+        strays,
+        [Stray { job: 11, deployment: core.spec.deployment.clone(), why: "its replica was given up" }]
+    );
     tokio::time::advance(LATE_LIMIT).await;
     assert!(!core.misses_jobs(), "enough");
+}
+
+#[tokio::test]
+async fn c005_a_job_of_a_deployment_that_is_gone_is_told_under_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (core, whose) = book(dir.path());
+    let gone = DeploymentName::new("gone");
+    let mark = Mark { deployment: gone.clone(), ..core.mark(ReplicaId(1), &core.spec.offers[0]) };
+    let listing = [Job { comment: mark.to_string(), ..job(&core, 1, 17) }];
+    let strays = core.take_in(&listing, &whose, &["chat".to_owned()], true);
+    let why = "its deployment is gone from the configuration";
+    assert_eq!(strays, [Stray { job: 17, deployment: gone, why }]);
+    assert_eq!(core.take_in(&listing, &whose, &["chat".to_owned(), "gone".to_owned()], true), []);
 }
 
 #[tokio::test]
@@ -227,7 +243,10 @@ async fn c005_a_replica_has_one_job() {
     let (core, whose) = book(dir.path());
     let listing = [job(&core, 4, 21), job(&core, 4, 22), Job { user_id: Some(8), ..job(&core, 5, 23) }];
     let strays = core.take_in(&listing, &whose, &[], true);
-    assert_eq!(strays, [Stray { job: 22, why: "its replica has another job" }]);
+    assert_eq!(
+        strays,
+        [Stray { job: 22, deployment: core.spec.deployment.clone(), why: "its replica has another job" }]
+    );
     assert_eq!(core.jobs(), [(ReplicaId(4), 21)]);
     assert_eq!(core.ids.next(), ReplicaId(5), "an id that a job has is not used again");
     let again = Job { name: "other".to_owned(), comment: String::new(), ..job(&core, 4, 21) };

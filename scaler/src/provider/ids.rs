@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::ReplicaId;
+use tracing::warn;
 
 use super::folder::Folder;
 
@@ -43,14 +44,18 @@ impl Ids {
         *lowest = ReplicaId(lowest.0.max(id.0.saturating_add(1)));
     }
 
-    /// Marks `id` as used for ever, on disk before this returns. The error is for people.
+    /// Marks `id` as used for ever, on disk before this returns where the disk takes it. A full one keeps nobody from being
+    /// started: then the logs of replicas, and what the provider lists, tell the next run which ids were used. The error is
+    /// for people.
     pub(super) fn take(&self, id: ReplicaId) -> Result<(), String> {
         let mut lowest = self.lock();
         if id < *lowest {
             return Err(format!("that id was used before; the lowest free one is {lowest}"));
         }
         let next = ReplicaId(id.0.checked_add(1).ok_or("there is no id after it")?);
-        self.folder.save_next_id(next).map_err(|error| format!("cannot keep the next id: {error}"))?;
+        if let Err(error) = self.folder.save_next_id(next) {
+            warn!("the next id, {next}, is not on disk, and goes on from memory: {error}");
+        }
         *lowest = next;
         Ok(())
     }
@@ -59,6 +64,17 @@ impl Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c005_a_disk_that_takes_nothing_keeps_no_id_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path().join("not there"));
+        folder.save_next_id(ReplicaId(2)).unwrap_err();
+        let ids = Ids::new(folder, ReplicaId(1));
+        assert_eq!(ids.take(ReplicaId(1)), Ok(()));
+        assert_eq!(ids.next(), ReplicaId(2), "from memory");
+        ids.take(ReplicaId(1)).unwrap_err();
+    }
 
     #[test]
     fn c005_an_id_that_is_garbage_does_not_use_up_all_others() {

@@ -128,8 +128,15 @@ impl ProcessProvider {
         let (boot, recipe) = (self.boot.clone(), self.recipe.clone());
         let (members, parked, capacity) = (Vec::new(), false, self.spec.capacity);
         let record = Record { id, leader, members, boot, parked, port, capacity, recipe };
-        record::save(&self.core.folder, &record)?;
-        Ok(record)
+        match record::save(&self.core.folder, &record) {
+            // It serves all the same. Its mark tells the next run that it is ours; what has no record is ended then.
+            Err(error) if is_full(&error) => {
+                let name = self.core.name(id);
+                tracing::warn!("{name} has no record on disk, and a restart would end it: {error}");
+                Ok(record)
+            }
+            saved => saved.map(|()| record),
+        }
     }
 
     /// Ends an engine that could not be put on record, even if the caller loses patience.
@@ -161,6 +168,12 @@ impl ProcessProvider {
         while followers.try_join_next().is_some() {} // Those that are done.
         followers.spawn(task);
     }
+}
+
+/// Whether a disk has no room, or takes nothing.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
 }
 
 /// Why a start came to nothing.

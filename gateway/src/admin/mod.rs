@@ -13,7 +13,7 @@ pub mod route;
 mod serve;
 pub mod status;
 pub mod stopping;
-mod tune;
+pub(crate) mod tune;
 pub mod tuned;
 pub mod why;
 

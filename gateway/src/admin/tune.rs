@@ -33,7 +33,7 @@ use crate::sizing::sentence;
 use crate::tune::{Done, Event, Job, Source, Stop, USUAL, run};
 
 /// Most tokens that a prompt or an answer is asked to have.
-const MOST_TOKENS: u64 = 1_000_000;
+pub(crate) const MOST_TOKENS: u64 = 1_000_000;
 /// Most steps that a sweep may have.
 const MOST_STEPS: usize = 64;
 /// How long it takes at most unless asked, and the longest that may be asked.

@@ -125,6 +125,8 @@ enum CliError {
     Route(#[from] RouteError),
     #[error(transparent)]
     Tune(#[from] TuneError),
+    #[error(transparent)]
+    AtOdds(#[from] scale::AtOdds),
     #[error("{0}")]
     Launch(io::Error),
     #[error("cannot write: {0}")]

@@ -1,12 +1,17 @@
 //! `tidegate scale` and `tidegate credit`: change what a running gateway may do, or show it. One request to the admin
 //! port each; what is allowed is for the gateway to say.
 
+use std::fmt::Display;
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
+use thiserror::Error;
+use tidegate_scaler_core::config::{MAX_REPLICAS, MAX_TARGET};
 use tidegate_shared::offer::{Money, Price};
 
 use crate::admin::manage::{CreditAnswer, SizingAnswer, SizingValue};
@@ -37,16 +42,16 @@ pub(super) struct ScaleArgs {
     #[arg(value_name = "MODEL")]
     model: String,
     /// Fewest replicas.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = replicas)]
     min: Option<u32>,
     /// Most replicas.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = replicas)]
     max: Option<u32>,
     /// flex goes to zero when idle; active keeps min warm.
     #[arg(long)]
     mode: Option<Mode>,
     /// Requests for each replica to aim at.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = requests)]
     target: Option<u32>,
     /// Dollars an hour that a new replica may cost at most.
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
@@ -96,8 +101,14 @@ pub(super) struct CreditArgs {
     gateway: AdminArgs,
 }
 
+/// A setting cannot be both.
+#[derive(Debug, Error)]
+#[error("--unset {0} and --{0} are at odds; one of them must go")]
+pub(super) struct AtOdds(&'static str);
+
 /// Changes a size, and shows it.
 pub(super) fn run(args: &ScaleArgs) -> Result<(), CliError> {
+    at_odds(args).map_or(Ok(()), |setting| Err(AtOdds(setting)))?;
     let url = &args.gateway.url()?;
     let changes = changes(args);
     let path = format!("/deployments/{}/sizing", utf8_percent_encode(&args.model, NAME));
@@ -208,6 +219,38 @@ pub(super) fn origin(key: &str, setting: &SizingValue) -> String {
     }
 }
 
+/// A setting that is set and unset at once.
+fn at_odds(args: &ScaleArgs) -> Option<&'static str> {
+    let is = |setting: &Setting| match setting {
+        Setting::Min => args.min.is_some().then_some("min"),
+        Setting::Max => args.max.is_some().then_some("max"),
+        Setting::Mode => args.mode.is_some().then_some("mode"),
+        Setting::Target => args.target.is_some().then_some("target"),
+        Setting::Autoscale => args.autoscale.is_some().then_some("autoscale"),
+        Setting::PriceCap => args.price_cap.is_some().then_some("price-cap"),
+    };
+    args.unset.iter().find_map(is)
+}
+
+/// A size.
+fn replicas(text: &str) -> Result<u32, String> {
+    whole(text, 0..=MAX_REPLICAS)
+}
+
+/// Requests for each replica to aim at.
+fn requests(text: &str) -> Result<u32, String> {
+    whole(text, 1..=MAX_TARGET)
+}
+
+/// A whole number within bounds. The error says what is allowed; which option and which text it was, the caller says.
+pub(super) fn whole<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    within: RangeInclusive<T>,
+) -> Result<T, String> {
+    let read = text.parse().ok().filter(|number| within.contains(number));
+    read.ok_or_else(|| format!("it must be a whole number from {} to {}", within.start(), within.end()))
+}
+
 fn dollars(text: &str) -> Result<serde_json::Number, &'static str> {
     serde_json::from_str(text).map_err(|_| "must be an amount of dollars such as 2.50")
 }
@@ -235,13 +278,29 @@ mod tests {
     }
 
     #[test]
-    fn options_become_changes_and_what_is_set_wins_over_unset() {
-        let line = "scale chat --min 2 --mode active --autoscale off --target 7 --unset max --unset min";
+    fn options_become_changes_and_none_is_set_and_unset_at_once() {
+        let line = "scale chat --min 2 --mode active --autoscale off --target 7 --unset max";
         let args = Line::parse_from(line.split(' ')).args;
         let expected =
             json!({"min": 2, "mode": "active", "autoscale": false, "target_concurrency": 7, "max": null});
         assert_eq!(Value::Object(changes(&args)), expected);
         assert!(changes(&Line::parse_from(["scale", "chat"]).args).is_empty());
+        assert_eq!(at_odds(&args), None);
+        let odd = Line::parse_from("scale chat --unset min --unset max --max 3".split(' ')).args;
+        let told = AtOdds(at_odds(&odd).expect("max")).to_string();
+        assert_eq!(told, "--unset max and --max are at odds; one of them must go");
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_told_with_its_option_and_what_is_allowed() {
+        let told = |line: &str| Line::try_parse_from(line.split(' ')).map(drop).expect_err(line).to_string();
+        for (line, parts) in [
+            ("scale chat --min x", ["'x'", "--min", "a whole number from 0 to 32"]),
+            ("scale chat --max 1.5", ["'1.5'", "--max", "a whole number from 0 to 32"]),
+            ("scale chat --target 0", ["'0'", "--target", "a whole number from 1 to 100000"]),
+        ] {
+            parts.iter().for_each(|part| assert!(told(line).contains(part), "{}", told(line)));
+        }
     }
 
     #[test]

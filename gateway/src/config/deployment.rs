@@ -9,7 +9,7 @@ use std::path::Path;
 use http::HeaderName;
 use tidegate_gateway_core::config::{Limits, usual_concurrency};
 use tidegate_scaler::control;
-use tidegate_scaler_core::config::{COOL, MAX_REPLICAS, Mode, RuleChoice, Sizing, Task};
+use tidegate_scaler_core::config::{COOL, MAX_REPLICAS, MAX_TARGET, Mode, RuleChoice, Sizing, Task};
 use tidegate_shared::decision::Rule;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::header;
@@ -85,7 +85,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, 
     let fixed_fleet = given == ["replica"];
     let rule = if fixed_fleet { task.rule() } else { table.or("rule", task.rule(), value::choice(&RULES)) };
     let usual = task.target_concurrency(rule);
-    let target = table.or("target_concurrency", usual, value::integer(1..=100_000));
+    let target = table.or("target_concurrency", usual, value::integer(1..=MAX_TARGET));
     let (limits, conversation_headers) = limits(&mut table, target);
     let source = source(&mut table, &given, base, name.as_ref().map_or("", |name| &name.value));
     let (http2, tls) = tls::read(&mut table, base, source.as_ref());

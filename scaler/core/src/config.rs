@@ -7,6 +7,8 @@ use tidegate_shared::time::Duration;
 
 /// Largest number of replicas that a deployment may have (A6).
 pub const MAX_REPLICAS: u32 = 32;
+/// The largest target, in requests for each replica.
+pub const MAX_TARGET: u32 = 100_000;
 
 /// How long a removal by the token-load and jobs rules must have been right, without a break (B5).
 pub const COOL: Duration = Duration::from_secs(150);

@@ -10,12 +10,15 @@ use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 use thiserror::Error;
+use tidegate_scaler_core::tune::search::MOST;
 use tidegate_shared::time::Duration;
 
+use crate::admin::tune::MOST_TOKENS;
 use crate::config::BaseUrl;
 
 use super::CliError;
 use super::admin::{AdminArgs, AdminError};
+use super::scale::whole;
 use super::style::Style;
 use crate::tune::Event;
 use feed::Feed;
@@ -41,10 +44,10 @@ pub(super) struct TuneArgs {
     #[arg(long, value_name = "NAME")]
     replica: Option<String>,
     /// Mean tokens of a prompt; as recent traffic has them, else 512.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = tokens)]
     prompt_tokens: Option<u64>,
     /// Mean tokens of an answer; as recent traffic has them, else 128.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = tokens)]
     output_tokens: Option<u64>,
     /// Longest time to the first token, for 95 of 100 requests.
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -53,7 +56,7 @@ pub(super) struct TuneArgs {
     #[arg(long, value_name = "TIME", value_parser = time)]
     tpot_p95: Option<Duration>,
     /// Measure these numbers of requests at a time, and no others.
-    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', value_parser = at)]
     at: Vec<u32>,
     /// How long it may take; a target that is not certain by then is shown, and not taken [default: 10m].
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -63,6 +66,16 @@ pub(super) struct TuneArgs {
     dry_run: bool,
     #[command(flatten)]
     gateway: AdminArgs,
+}
+
+/// One of the numbers of requests at a time.
+fn at(text: &str) -> Result<u32, String> {
+    whole(text, 1..=MOST)
+}
+
+/// A number of tokens.
+fn tokens(text: &str) -> Result<u64, String> {
+    whole(text, 1..=MOST_TOKENS)
 }
 
 /// A time on the command line.
@@ -160,6 +173,19 @@ mod tests {
             for part in [option, value, "must be a number with a unit, such as 500ms"] {
                 assert!(told.contains(part), "{told}");
             }
+        }
+    }
+
+    #[test]
+    fn a1_a_number_that_is_none_is_told_with_its_option_and_what_is_allowed() {
+        for (option, value, parts) in [
+            ("--at", "0,x", ["'0'", "--at", "a whole number from 1 to 1024"]),
+            ("--at", "1,x", ["'x'", "--at", "a whole number from 1 to 1024"]),
+            ("--prompt-tokens", "x", ["'x'", "--prompt-tokens", "a whole number from 1 to 1000000"]),
+        ] {
+            let line = ["tune", "chat", &format!("{option}={value}")].map(str::to_owned);
+            let told = Line::try_parse_from(line).map(drop).expect_err(value).to_string();
+            parts.iter().for_each(|part| assert!(told.contains(part), "{told}"));
         }
     }
 

@@ -36,12 +36,14 @@ fn assert_hottest(percent: f64, ways: &[Way], capacities: &[u32]) {
 /// Two hundred who say hi, and eight turns of each.
 async fn say_hi(capacities: [u32; 4], width: usize) {
     let fleet = Fleet::start(&capacities, INSTANT, |deployment| deployment).await;
+    // Fifty at a time, the load of the moment counts as well as the turn.
+    let percent = if width == 1 { 105.0 } else { 120.0 };
     let mut talks = vec![vec![json!({"role": "user", "content": "hi"})]; 200];
     let mut last: Vec<usize> = Vec::new();
     for turn in 1..=8 {
         let bodies = talks.iter().map(|messages| of_messages(messages, 8)).collect();
         let ways = ask(&fleet, width, CHAT, bodies).await;
-        assert_hottest(105.0, &ways, &capacities);
+        assert_hottest(percent, &ways, &capacities);
         let at: Vec<usize> = ways.iter().map(|way| way.replica).collect();
         if turn > 2 {
             assert!(ways.iter().all(|way| way.route == "home"), "turn {turn}: {ways:?}");

@@ -31,6 +31,7 @@ use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
 use crate::provide::{self, Records};
 use crate::server::certificate::{Front, Shown};
+use crate::server::http2::heads;
 use crate::server::{self, Ended, Gateway, Stage};
 use crate::signals::Signals;
 use crate::sizing::{Resizer, startable};
@@ -145,7 +146,7 @@ struct App {
 impl App {
     async fn start(config: Config, stage: watch::Receiver<Stage>) -> Result<Self, AppError> {
         let config = Arc::new(config);
-        let clients = server::raise_descriptor_limit();
+        let room = server::raise_descriptor_limit();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let listeners = listen(config.listen, "listen", cores)?;
         let admin = listen(config.admin, "admin", 1)?;
@@ -174,10 +175,11 @@ impl App {
             clock,
             directory: Directory::new(deployments),
             budget: Budget::new(config.limits.buffered),
+            heads: heads::budget(config.limits.buffered),
             limits: config.limits.clone(),
             sink: Arc::new(sink),
             created,
-            clients: Arc::new(Semaphore::new(clients)),
+            clients: Arc::new(Semaphore::new(room.clients)),
             tls: config.tls.clone().map(show),
             stage,
             stall: STALL,
@@ -186,7 +188,7 @@ impl App {
         tokio::spawn(meter::keep_up(render.clone(), meter::UPKEEP));
         let admin_side = Admin::new(Arc::clone(&gateway), watched, &records, render);
         for listener in admin {
-            tokio::spawn(admin::serve(listener, Arc::clone(&admin_side)));
+            tokio::spawn(admin::serve(listener, Arc::clone(&admin_side), room.operators));
         }
         let cores = spawn_cores(&gateway, listeners)?;
         // Last: whatever could fail has not, and from here on engines are started.
@@ -251,7 +253,7 @@ impl App {
         let access = Arc::clone(&self.access);
         let (done, flushed) = oneshot::channel();
         let thread = std::thread::Builder::new().spawn(move || {
-            access.flush();
+            access.close();
             let _ = done.send(());
         });
         if thread.is_ok() && tokio::time::timeout(FLUSH, flushed).await.is_err() {

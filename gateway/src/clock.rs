@@ -80,6 +80,24 @@ impl Clock {
     }
 }
 
+/// How often something that goes on is told.
+const SELDOM: Duration = Duration::from_secs(10);
+
+/// What is told at most once in ten seconds, however often it happens: who causes it shall not fill a log.
+#[derive(Debug, Default)]
+pub struct Seldom(Cell<Option<Instant>>);
+
+impl Seldom {
+    /// Whether it is told at `now`.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let due = self.0.get().is_none_or(|last| now.since(last) >= SELDOM);
+        if due {
+            self.0.set(Some(now));
+        }
+        due
+    }
+}
+
 /// A timer for a limit that moves on again and again and is rarely reached. It is set to a moment before that and looks
 /// again then, so that to move the limit on costs no timer operation. No memory before its first use.
 #[derive(Debug, Default)]

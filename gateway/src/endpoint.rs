@@ -15,7 +15,8 @@ use crate::config::BaseUrl;
 use crate::openai::Operation;
 use crate::probe::Look;
 use crate::probe::dialect::Dialect;
-use crate::telemetry::meter::{self, Counter};
+use crate::telemetry::meter;
+use crate::telemetry::tally::Tally;
 use crate::upstream::dial::{Dialer, Site};
 
 /// Where a replica is.
@@ -40,9 +41,9 @@ pub struct Endpoint {
     /// It is parked, and asked for nothing (C6).
     rests: watch::Sender<bool>,
     look: tokio::sync::Mutex<Look>,
-    /// A series of metrics, for ever: made for those replicas that fail.
-    errors: OnceLock<Counter>,
-    signal_errors: OnceLock<Counter>,
+    /// A series of metrics: made for those replicas that fail.
+    errors: OnceLock<Arc<Tally>>,
+    signal_errors: OnceLock<Arc<Tally>>,
     engine: Mutex<Option<Engine>>,
 }
 
@@ -161,13 +162,13 @@ impl Endpoint {
 
     /// Counts a request that the replica failed.
     pub fn count_error(&self) {
-        self.errors.get_or_init(|| meter::upstream_errors(&self.deployment, &self.name)).increment(1);
+        self.errors.get_or_init(|| meter::upstream_errors(&self.deployment, &self.name)).add(1);
     }
 
     /// Counts figures of its engine that cannot be true, and pages that cannot be read (C-051).
     pub fn count_signal_errors(&self, count: u32) {
         let counter = self.signal_errors.get_or_init(|| meter::signal_errors(&self.deployment, &self.name));
-        counter.increment(count.into());
+        counter.add(count.into());
     }
 
     /// What its engine said last, with its dialect; absent while the replica is not ready (G2).

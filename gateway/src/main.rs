@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// It gives memory back: after 5,000 streams glibc's kept all that they had taken (see benches).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     tidegate::cli::main()
 }

@@ -51,6 +51,9 @@ pub enum NoAnswer {
     /// No connection was made in time: a busy server may take one late.
     #[error("cannot connect: {0}")]
     Late(String),
+    /// It answers that it takes no requests now (503).
+    #[error("{0}")]
+    NotNow(String),
     /// What came is no answer, or not one that is wanted.
     #[error("{0}")]
     Broken(String),

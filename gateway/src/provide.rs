@@ -94,6 +94,7 @@ pub(crate) fn records(
 
 /// Takes out again who was taken out before. A fixed replica is known by its URL: one that has another now is another.
 pub(crate) fn take_out(settings: &Deployment, records: &Records, helm: &Helm, now: Instant) {
+    let lasting = records.house.lasting(now);
     let own = records.drained.iter().filter(|kept| kept.deployment == settings.name);
     for KeptDrain { replica, url, at, .. } in own {
         let still = match &settings.source {
@@ -105,9 +106,9 @@ pub(crate) fn take_out(settings: &Deployment, records: &Records, helm: &Helm, no
             _ => url.is_empty(),
         };
         if still {
-            helm.drained_before(*replica, now, records.epoch.since(at, now));
+            helm.drained_before(*replica, now, records.epoch.since(at, lasting));
         } else if let Some(store) = &records.store {
-            store.drained(&settings.name, *replica, None, now);
+            store.drained(&settings.name, *replica, None, lasting);
         }
     }
 }

@@ -24,7 +24,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// A handle on what is shared; cheap to clone. The default remembers nothing and bounds nothing.
 ///
 /// Providers ask for money while the machine sleeps, and the clock that everybody else goes by stands still then. So all moments
-/// in here, and in the accounts that are kept, are later by the time that was slept since the start.
+/// in here, and in what is kept, are later by the time that was slept since the start ([`House::lasting`]).
 #[derive(Clone, Debug, Default)]
 pub struct House {
     shared: Arc<Mutex<Shared>>,
@@ -104,8 +104,9 @@ impl House {
         Self { asleep, ..self }
     }
 
-    /// `now` by the clock of money.
-    fn paid(&self, now: Instant) -> Instant {
+    /// `now` by the clock that goes on while the machine sleeps: that of money, and of all that is kept, since only by
+    /// it a later run knows how long ago something was.
+    pub fn lasting(&self, now: Instant) -> Instant {
         now + self.asleep.told()
     }
 
@@ -131,7 +132,7 @@ impl House {
 
     /// More credit, or less; `None` where no credit is counted. It is kept in the store, which may take a moment.
     pub fn top_up(&self, amount: Money, now: Instant) -> Option<Credit> {
-        let (mut shared, now) = (self.lock(), self.paid(now));
+        let (mut shared, now) = (self.lock(), self.lasting(now));
         shared.budget.credit(now)?;
         shared.budget.top_up(amount);
         shared.added.0 = shared.added.0.saturating_add(amount.0);
@@ -143,14 +144,14 @@ impl House {
 
     /// The credit; `None` where it is not counted.
     pub fn credit(&self, now: Instant) -> Option<Credit> {
-        self.lock().credit(self.paid(now))
+        self.lock().credit(self.lasting(now))
     }
 
     /// Opens the account of `name` with what it had spent before.
     pub(crate) fn open(&self, name: &DeploymentName, base_fee: Price, floor: u32, now: Instant) {
         let kept = self.records.as_ref().and_then(|records| records.accounts.get(name));
         let spent = kept.map(|(spent, _)| spent.clone()).unwrap_or_default();
-        self.lock().budget.open(name.clone(), spent, base_fee, floor, self.paid(now));
+        self.lock().budget.open(name.clone(), spent, base_fee, floor, self.lasting(now));
     }
 
     /// The account of `name` goes on: `still` are the replicas that an earlier run left and that run on. Only the first
@@ -158,13 +159,13 @@ impl House {
     pub(crate) fn resume(&self, name: &DeploymentName, still: &[ReplicaId], now: Instant) {
         let Some(records) = &self.records else { return };
         let Some((_, at)) = records.accounts.get(name) else { return };
-        let now = self.paid(now);
+        let now = self.lasting(now);
         self.lock().budget.catch_up(name, records.epoch.since(at, now), still, now);
     }
 
     /// Lets `work` look at the budget and change it; it is given `now` by the clock of money.
     pub(crate) fn with_budget<R>(&self, now: Instant, work: impl FnOnce(&mut Budget, Instant) -> R) -> R {
-        let now = self.paid(now);
+        let now = self.lasting(now);
         work(&mut self.lock().budget, now)
     }
 
@@ -185,7 +186,7 @@ impl House {
 
     fn note(&self, name: &DeploymentName, now: Instant, must: bool) {
         let Some(records) = &self.records else { return };
-        let (mut shared, now) = (self.lock(), self.paid(now));
+        let (mut shared, now) = (self.lock(), self.lasting(now));
         let Some(spent) = shared.budget.ledger(name).and_then(|ledger| ledger.state()).cloned() else {
             return;
         };
@@ -201,14 +202,15 @@ impl House {
     /// Keeps that replica `id` of `name` is taken out no more, since it is gone.
     pub(crate) fn undrained(&self, name: &DeploymentName, id: ReplicaId, now: Instant) {
         if let Some(records) = &self.records {
-            records.store.drained(name, id, None, now);
+            records.store.drained(name, id, None, self.lasting(now));
         }
     }
 
     /// Keeps a decision of `name`.
     pub(crate) fn decided(&self, name: &DeploymentName, decision: &ScaleDecision) {
         if let Some(records) = &self.records {
-            records.store.decided(name, decision.clone());
+            let at = self.lasting(decision.at);
+            records.store.decided(name, ScaleDecision { at, ..decision.clone() });
         }
     }
 

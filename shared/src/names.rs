@@ -59,7 +59,7 @@ pub mod metric {
     }
 
     table! {
-        REQUESTS Counter "tidegate_requests_total" "Requests answered, by deployment, endpoint and status (499: the client left)."
+        REQUESTS Counter "tidegate_requests_total" "Requests answered, by deployment, endpoint, status (499: the client left) and outcome (complete: the answer of a replica came to its end, failed_midway: it broke off or reported an error after it had begun, whatever its status; empty where no replica's answer ended)."
         REQUEST_SECONDS Histogram "tidegate_request_duration_seconds" "Time from the request's head to the last byte of its answer, by deployment."
         TTFT_SECONDS Histogram "tidegate_time_to_first_byte_seconds" "Time from the request's head to the first byte of the replica's body, by deployment."
         QUEUE_SECONDS Histogram "tidegate_queue_wait_seconds" "Time that requests spent in the queue, by deployment; those that never queued are not counted."
@@ -81,7 +81,7 @@ pub mod metric {
         CONVERSATIONS Gauge "tidegate_conversations" "Conversations with a home, by deployment."
         STARTS Counter "tidegate_replica_starts_total" "Starts of replicas, by deployment and result (ready, failed; woken, not_woken of parked ones)."
         BUFFERED_BYTES Gauge "tidegate_buffered_body_bytes" "Bytes of request bodies held in memory."
-        GAVE_UP Counter "tidegate_clients_given_up_total" "Connections or streams of clients that were ended because of the client, by reason (idle: nothing of a request came, head: a request's head was not whole in time, answer: too little of an answer was taken, ping: a ping over HTTP/2 was not answered, flood: too many frames over HTTP/2 brought nothing, heads: those of the requests of a connection over HTTP/2 were too large together)."
+        GAVE_UP Counter "tidegate_clients_given_up_total" "Connections or streams of clients that were ended because of the client, by reason (idle: nothing of a request came, head: a request's head was not whole in time, answer: too little of an answer was taken, ping: a ping over HTTP/2 was not answered, flood: too many frames over HTTP/2 brought nothing, heads: those over HTTP/2, of a connection or of all, were too large together)."
         TLS_FAILURES Counter "tidegate_tls_handshake_failures_total" "TLS handshakes of clients that failed, by reason (clear: what came was no TLS, slow: not done in time, left: the client closed, certificate: the client's was missing or not to be trusted, refused: the client sent an alert, protocol: nothing in common)."
         TLS_EXPIRES Gauge "tidegate_tls_certificate_expires_timestamp_seconds" "When the certificate that clients are shown expires, in seconds of Unix time."
         PANICS Counter "tidegate_panics_total" "Handlers that panicked; each is a bug."

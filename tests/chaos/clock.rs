@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use tidegate_shared::names::metric;
+use tidegate_tests::certificates::Issuer;
 use tidegate_tests::client::Stream;
 use tidegate_tests::config::Config;
 use tidegate_tests::deadline::eventually;
+use tidegate_tests::front::Front;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, chat_stream, delta, reply};
 use tidegate_tests::script::{Gate, Script};
@@ -121,5 +123,36 @@ async fn c_153_c4_a_wall_clock_that_jumps_changes_nothing() {
 
     assert_no_hour_is_in_a_time(&gateway).await;
     assert_eq!(gateway.metrics().await.total(metric::REFUSALS, &[]), 0.0);
+    gateway.leaves_nothing().await;
+}
+
+/// Nothing waits an hour longer either: after a step to whichever side, limits end what they bound, and who idles goes.
+#[tokio::test]
+async fn c_153_after_a_jump_limits_and_windows_end_as_before_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(shim) = shim(folder.path()) else { return };
+    jump(folder.path(), 0);
+    let stub = Stub::with(|_| Script::new().stall()).await;
+    let silent = tidegate_tests::config::Deployment::named("silent").replica(&stub.url(), 1);
+    let silent = silent.set("model", "chat").set("concurrency_limit", 1).set("queue.headroom", "1s");
+    let config = Config::of(silent).and(engines(QUICK).set("window", "1s")).set("limits.first_byte", "3s");
+    let front = Front::of(&Issuer::new("ca"));
+    let config = config.secured(&front);
+    let skew = folder.path().join("skew").display().to_string();
+    let env = [("LD_PRELOAD", shim.as_str()), ("SKEW_FILE", skew.as_str())];
+    let gateway = Gateway::launch_with(config, &env).await;
+    for skew in [-HOUR, HOUR, 0] {
+        let (client, body) = (gateway.h2(), chat("silent", "is anybody there"));
+        let asks = tokio::spawn(async move { client.post(CHAT, &body).await.status });
+        gateway.until_metric(metric::IN_FLIGHT, &[("deployment", "silent")], 1.0).await;
+        let (client, body) = (gateway.client(), chat("silent", &format!("in the line: {skew}")));
+        let waits = tokio::spawn(async move { client.post(CHAT, &body).await.status });
+        jump(folder.path(), skew);
+        assert_eq!(waits.await.expect("an answer"), 503, "nobody waits for longer than the headroom: {skew}");
+        assert_eq!(asks.await.expect("an answer"), 504, "nor for longer for a first byte: {skew}");
+        assert_eq!(gateway.client().post(CHAT, &chat("chat", "hi")).await.status, 200, "{skew}");
+        gateway.until_metric(metric::REPLICAS, &[("deployment", "chat")], 0.0).await;
+    }
+    gateway.assert_idle().await;
     gateway.leaves_nothing().await;
 }

@@ -10,10 +10,11 @@ use tidegate_tests::client::Client;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::{eventually, patiently};
 use tidegate_tests::gateway::{Gateway, binary};
+use tidegate_tests::shown::replicas;
 use tokio::task::JoinSet;
 
 use crate::CHAT;
-use crate::fleet::{QUICK, long, replicas};
+use crate::fleet::{QUICK, long};
 
 /// A gateway whose replicas are started, stopped and listed by the example; and the folder of its logs, which holds one for
 /// each replica that there is.

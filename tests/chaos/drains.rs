@@ -4,49 +4,58 @@
 use hyper::Method;
 use serde_json::Value;
 use tidegate_tests::client::{Client, Stream};
+use tidegate_tests::shown::replicas;
 
+use crate::CHAT;
 use crate::fleet::{Fleet, engines, long};
 
 #[tokio::test]
-async fn c_044_c5_a_replica_that_leaves_is_stopped_after_the_last_byte_of_its_stream() {
-    let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "5000", "--step-sequence-us", "0"];
+async fn c_044_c5_forty_streams_count_while_their_replicas_drain_and_each_is_stopped_after_its_last_byte() {
+    let arguments = ["--model", "chat", "--load-time", "0s", "--step-us", "20000", "--step-sequence-us", "0"];
     let deployment = engines(&arguments)
-        .set("min", 1)
-        .set("max", 2)
+        .set("min", 4)
+        .set("max", 4)
         .set("window", "1s")
-        .set("target_concurrency", 2)
-        .set("concurrency_limit", 2);
+        .set("target_concurrency", 10)
+        .set("concurrency_limit", 20);
     let fleet = Fleet::launch(deployment).await;
-    fleet.settled(1).await;
+    fleet.settled(4).await;
     let mut streams: Vec<Stream> = Vec::new();
-    for index in 0..4 {
-        streams.push(fleet.chat(&long(&format!("stream {index}"), 3000)).await);
+    for index in 0..40 {
+        let client = if index % 2 == 0 { fleet.client() } else { fleet.h2() };
+        streams.push(client.stream(CHAT, &long(&format!("stream {index}"), 750)).await);
     }
-    let both = fleet.settled(2).await;
-    // One stream stays on each: one replica would do, so one of the two leaves, and cannot end yet.
-    for engine in &both {
-        let at = streams.iter().position(|stream| stream.header("x-tidegate-replica") == engine.id);
-        drop(streams.swap_remove(at.expect("a stream on each")));
-    }
-    let leaving = fleet
-        .until_status("one drains with its stream", |chat| {
-            let mut all = chat["replicas"].as_array()?.iter();
-            let leaves = all.find(|replica| replica["phase"] == "draining" && replica["in_flight"] == 1)?;
-            Some(leaves["id"].as_str()?.to_owned())
+    let counts = |status: &Value| -> Vec<u64> {
+        let of = |replica: &Value| replica["in_flight"].as_u64().unwrap_or_default();
+        replicas(status).iter().map(of).collect()
+    };
+    let spread = counts(&fleet.status().await);
+    assert_eq!((spread.len(), spread.iter().sum::<u64>()), (4, 40), "{spread:?}");
+    assert!(spread.iter().all(|count| (9..=11).contains(count)), "{spread:?}");
+    fleet.in_flight(40).await;
+    // One replica is enough for all now: the others leave, and none of them is idle.
+    let change = serde_json::json!({"min": 1, "target_concurrency": 40}).to_string();
+    let changed = Client::h1(fleet.admin).send(Method::PUT, "/deployments/chat/sizing", &[], change).await;
+    assert_eq!(changed.status, 200, "{:?}", changed.body);
+    let draining = fleet
+        .until_status("three drain with their streams", |chat| {
+            let all = chat["replicas"].as_array()?;
+            let drains: Vec<u64> = all
+                .iter()
+                .filter(|replica| replica["phase"] == "draining")
+                .filter_map(|replica| replica["in_flight"].as_u64())
+                .collect();
+            (drains.len() == 3).then_some(drains)
         })
         .await;
-    for mut stream in streams {
-        let (mut events, mut last) = (0, String::new());
-        while let Some(event) = stream.event().await {
-            if stream.header("x-tidegate-replica") == leaving && events == 0 {
-                assert!(fleet.engines().iter().any(|engine| engine.id == leaving), "it writes still");
-            }
-            (events, last) = (events + 1, event);
-        }
-        assert!(events > 3000 / 64 && last == "data: [DONE]\n\n", "{events} events, the last is {last:?}");
-    }
-    let left = fleet.settled(1).await;
-    assert!(left.iter().all(|engine| engine.id != leaving), "then it is gone: {left:?}");
+    assert!(
+        draining.iter().all(|count| (9..=11).contains(count)),
+        "all of their streams count: {draining:?}"
+    );
+    assert_eq!((counts(&fleet.status().await), fleet.engines().len()), (spread, 4));
+    whole(&fleet, streams).await;
+    fleet.settled(1).await;
+    assert!(!fleet.log().contains("drain limit"), "none was cut");
     fleet.assert_idle().await;
 }
 

@@ -11,7 +11,7 @@ use tidegate_tests::deadline::{eventually, within};
 use tidegate_tests::gateway::{Gateway, binary};
 use tidegate_tests::openai::{chat, chat_stream, delta, reply};
 use tidegate_tests::script::{Gate, Script};
-use tidegate_tests::streams::{END_HEADERS, Ended, Streams, kind, reason};
+use tidegate_tests::streams::{END_HEADERS, Ended, Streams, frame, kind, reason};
 use tidegate_tests::stub::{End, Stub};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
@@ -200,6 +200,67 @@ async fn c_072_heads_of_which_the_client_sends_next_to_nothing_stay_within_the_l
     assert!(during <= memory + 2 * clients.len() as u64, "{during} MiB with them, {memory} MiB before");
     assert_eq!(gateway.client().post(CHAT, &chat("chat", "meanwhile")).await.status, 200);
     drop(clients);
+    gateway.assert_idle().await;
+}
+
+/// The head of a POST for embeddings whose body is to come, with so many fields of three bytes: a byte each on the wire, but
+/// for the first of a connection.
+fn tiny_fields(fields: usize, is_first: bool) -> Vec<u8> {
+    let start = [&[0x83, 0x86, 0x04, 14][..], b"/v1/embeddings", &[0x01, 1], b"x"].concat();
+    let new = [&[0x40, 1][..], b"x", &[2], b"ab"].concat();
+    [start, if is_first { new } else { Vec::new() }, vec![0xbe; fields]].concat()
+}
+
+/// What the gateway may take while so many connections over HTTP/2 bring heads, in MiB: `before`, 20 MiB for all heads (16 by
+/// its account, and what memory costs in addition), and 256 KiB for each connection: the library's buffers, tables and
+/// places for 256 streams.
+fn bound_of_heads(before: u64, connections: usize) -> u64 {
+    before + 20 + connections as u64 / 4
+}
+
+#[tokio::test]
+async fn c_072_a_crowd_of_connections_full_of_tiny_fields_stays_within_one_bound() {
+    let stub = Stub::start().await;
+    // The least that heads have, whatever bodies have.
+    let config = Config::of(Deployment::chat([&stub])).set("limits.buffered", "64MiB");
+    let gateway = Gateway::start(config).await;
+    let memory = resident(&gateway);
+    let mut clients = Vec::new();
+    for _ in 0..room_for(256) {
+        let mut client = Streams::connect(gateway.address, &[]).await;
+        let heads = (0..256)
+            .flat_map(|index| frame(kind::HEADERS, END_HEADERS, 2 * index + 1, &tiny_fields(60, index == 0)));
+        assert!(client.offer(&heads.collect::<Vec<u8>>()).await, "it listens");
+        clients.push(client);
+    }
+    // The last ones find no room.
+    for client in &mut clients[200..] {
+        assert_eq!(client.ended(2 * 255 + 1).await, Ended::Reset(reason::REFUSED_STREAM));
+    }
+    let (during, bound) = (resident(&gateway), bound_of_heads(memory, clients.len()));
+    eprintln!("{} connections: {memory} MiB before, {during} MiB with them", clients.len());
+    assert!(during <= bound, "{during} MiB with them, {memory} MiB before");
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "meanwhile")).await.status, 200);
+    drop(clients);
+    gateway.assert_idle().await;
+    // Each leaves a block that is not whole: those for which there is no room are ended.
+    let mut clients = JoinSet::new();
+    for _ in 0..room_for(256) {
+        let mut client = Streams::connect(gateway.address, &[]).await;
+        // No frame may come between those of a block.
+        client.is_alive = false;
+        assert!(client.send(kind::HEADERS, 0, 1, &tiny_fields(3500, true)).await, "it listens");
+        clients.spawn(async move { client.farewell().await });
+    }
+    while clients.len() > 32 {
+        let farewell = clients.join_next().await.expect("a client").expect("an end");
+        assert_eq!(farewell, Some(reason::ENHANCE_YOUR_CALM));
+    }
+    let during = resident(&gateway);
+    eprintln!("open blocks: {memory} MiB before, {during} MiB with them");
+    assert!(during <= bound, "{during} MiB with them, {memory} MiB before");
+    assert_eq!(gateway.h2().post(CHAT, &chat("chat", "meanwhile")).await.status, 200);
+    clients.shutdown().await;
     gateway.assert_idle().await;
 }
 

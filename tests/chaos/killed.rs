@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use procfs::process::Process;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use tidegate_shared::names::metric;
 use tidegate_tests::books::{Books, PRICE, kills};
@@ -11,10 +11,11 @@ use tidegate_tests::client::Raw;
 use tidegate_tests::config::Config;
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
+use tidegate_tests::shown::replicas;
 use tokio::process::{Child, Command};
 
 use crate::CHAT;
-use crate::fleet::{Engine, Fleet, QUICK, brief, engines, long, replicas};
+use crate::fleet::{Engine, Fleet, QUICK, brief, engines, long};
 
 /// A process that is nobody's replica.
 fn bystander() -> Child {
@@ -68,6 +69,44 @@ async fn c_005_ten_kills_and_still_the_same_three_engines() {
     fleet.terminate();
     assert_eq!(fleet.ended().await.code(), Some(0));
     assert_eq!(fleet.engines(), [], "SIGTERM leaves nothing");
+    assert!(bystander.try_wait().expect("wait").is_none(), "nor does the end touch it");
+}
+
+/// Every other way to end. A program that is built with `panic = "abort"` ends by SIGABRT when it panics, as one that fails
+/// an allocation does; SIGQUIT leaves it no word either.
+#[tokio::test]
+async fn c_005_however_it_ends_there_are_three_engines_after_it() {
+    let mut fleet = Fleet::launch(engines(QUICK).set("min", 3).set("max", 3)).await;
+    let mut before = fleet.settled(3).await;
+    let mut bystander = bystander();
+    for signal in [Signal::ABORT, Signal::TERM, Signal::INT, Signal::QUIT] {
+        forge(&fleet, &bystander);
+        let ports: Vec<_> = before.iter().map(|engine| engine.port).collect();
+        kill_process(fleet.pid().expect("it runs"), signal).expect("signal");
+        let ended = fleet.ended().await;
+        let in_peace = signal == Signal::TERM || signal == Signal::INT;
+        assert_eq!(ended.success(), in_peace, "{signal:?}: {ended}");
+        assert_eq!(fleet.engines().len(), if in_peace { 0 } else { 3 }, "{signal:?}");
+        fleet.restart().await;
+        let after = fleet.settled(3).await;
+        if in_peace {
+            let fresh =
+                |engine: &Engine| before.iter().all(|old| old.id != engine.id && old.pid != engine.pid);
+            assert!(after.iter().all(fresh), "{signal:?}: {after:?} after {before:?}");
+        } else {
+            assert_eq!(after, before, "{signal:?}: adopted, on ports {ports:?}");
+        }
+        for engine in &after {
+            assert_eq!(engine.client().get("/health").await.status, 200, "{signal:?}: each at its own port");
+        }
+        assert_eq!(fleet.ask("after").await.status, 200, "{signal:?}");
+        assert!(bystander.try_wait().expect("wait").is_none(), "{signal:?}: the bystander lives on");
+        before = after;
+    }
+    fleet.assert_idle().await;
+    fleet.terminate();
+    assert_eq!(fleet.ended().await.code(), Some(0));
+    assert_eq!(fleet.engines(), [], "nothing is left");
     assert!(bystander.try_wait().expect("wait").is_none(), "nor does the end touch it");
 }
 

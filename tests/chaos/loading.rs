@@ -3,11 +3,12 @@
 use serde_json::Value;
 use tidegate_shared::names::metric;
 use tidegate_tests::certificates::Issuer;
-use tidegate_tests::client::Raw;
+use tidegate_tests::client::{Client, Raw};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::crowd::{Crowd, at_a_time};
 use tidegate_tests::front::Front;
 use tidegate_tests::gateway::binary;
+use tidegate_tests::recipe::{Base, Way};
 use tidegate_tests::stub::Stub;
 use tokio::task::JoinSet;
 
@@ -157,13 +158,31 @@ async fn waits_long(config: Config) {
 
 #[tokio::test]
 async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut() {
-    let fleet = Fleet::launch(engines(LOADING).set("max", 2).set("window", "1s")).await;
-    assert_eq!(fleet.ask("hi").await.status, 200);
+    outlasts(Config::default()).await;
+}
+
+#[tokio::test]
+async fn c_018_a_load_that_outlasts_the_idle_window_is_not_cut_inside_tls() {
+    outlasts(Config::default().secured(&Front::of(&Issuer::new("ca")))).await;
+}
+
+async fn outlasts(config: Config) {
+    let fleet = Fleet::with(config.and(engines(LOADING).set("max", 2).set("window", "1s"))).await;
+    let mut clients = JoinSet::new();
+    for (index, client) in [fleet.client(), fleet.h2(), fleet.client(), fleet.h2()].into_iter().enumerate() {
+        let body = if index < 2 { brief(&index.to_string()) } else { long(&index.to_string(), 8) };
+        clients.spawn(async move { client.post(CHAT, &body).await.status });
+    }
+    while let Some(status) = clients.join_next().await {
+        assert_eq!(status.expect("an answer"), 200);
+    }
+    assert_eq!(fleet.metrics().await.total(metric::STARTS, &[]), 1.0, "exactly one start");
     fleet.empty().await;
     // Somebody who leaves during the load: it may be cut short or not, but it does not flap.
-    let asking = Raw::posted(fleet.address, CHAT, &brief("left").to_string()).await;
+    let client = fleet.client();
+    let asking = tokio::spawn(async move { client.post(CHAT, &brief("left")).await });
     fleet.until_status("it starts", |chat| (chat["replicas"][0]["phase"] == "starting").then_some(())).await;
-    drop(asking);
+    asking.abort();
     fleet.queued(0).await;
     fleet.empty().await;
     let metrics = fleet.metrics().await;
@@ -200,25 +219,126 @@ async fn c_055_the_idle_replica_goes_and_the_busy_one_stays() {
     }
 }
 
+/// A model that never loads, with a full line before it: over connections of their own, and over `crowd`'s.
+async fn never_loads(fleet: &Fleet, crowd: &Crowd) -> (Vec<Raw>, JoinSet<()>) {
+    let (mut own, mut shared) = (Vec::new(), JoinSet::new());
+    let body = |stream: bool| {
+        let mut body = brief("hi");
+        (body["model"], body["stream"]) = ("cold".into(), stream.into());
+        body
+    };
+    for index in 0..3 {
+        own.push(Raw::posted(fleet.address, CHAT, &body(index == 1).to_string()).await);
+        fleet.queued(2 * index + 1).await;
+        let crowd = crowd.clone();
+        let body = body(index == 1);
+        shared.spawn(async move { drop(crowd.attempt(CHAT, &[], &body).await) });
+        fleet.queued(2 * index + 2).await;
+    }
+    for client in [fleet.client(), fleet.h2()] {
+        let refused = client.post(CHAT, &body(false)).await;
+        assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &Value::from("queue_full")));
+    }
+    (own, shared)
+}
+
 #[tokio::test]
 async fn c_046_a_model_that_never_loads_holds_up_nobody_else() {
     let cold = Deployment::named("cold").engine(&["--model", "cold", "--load-time", "1h"]);
-    let config = Config::of(engines(QUICK).set("min", 1).set("max", 1))
-        .and(cold.set("max", 1).set("queue.requests", 5));
+    let served = engines(QUICK).set("min", 1).set("max", 1).set("target_concurrency", 1);
+    let served = served.set("concurrency_limit", 1).set("queue.headroom", "10m");
+    let fleet = Fleet::with(Config::of(served).and(cold.set("max", 1).set("queue.requests", 6))).await;
+    fleet.ready_replicas(1).await;
+    let base = Base::of(&fleet).await;
+    let crowd = Crowd::of(fleet.address, 1).await;
+    let waiting = never_loads(&fleet, &crowd).await;
+    let mut served = 0.0;
+    for index in 0..4 {
+        for way in [fleet.client(), fleet.h2()].map(Way::all).concat() {
+            let answer = way.ask(&format!("question {index}")).await;
+            assert_eq!(answer.status, 200, "{way}: {:?}", answer.body);
+            // On the very connection on which others wait.
+            assert_eq!(crowd.post(way.path, &[], &way.body("the same")).await.status, 200, "{way}");
+            served += 2.0;
+        }
+        for client in [fleet.client(), fleet.h2()] {
+            for path in ["/livez", "/readyz", "/healthz", "/v1/models", "/v1/models/cold"] {
+                assert_eq!(client.get(path).await.status, 200, "{path}");
+            }
+        }
+        for path in ["/metrics", "/status", "/deployments/cold/why", "/deployments/chat/why"] {
+            assert_eq!(Client::h1(fleet.admin).get(path).await.status, 200, "{path}");
+        }
+        let said = Client::h1(fleet.admin).post("/route", &brief("where to")).await;
+        assert_eq!(said.status, 200, "{:?}", said.body);
+        fleet.queued(6).await;
+    }
+    // No time is compared: none of those that were served has waited in any line, while all of these wait.
+    let chat = [("deployment", "chat")];
+    fleet.until_metric(metric::REQUESTS, &chat, served).await;
+    let metrics = fleet.metrics().await;
+    let waited = format!("{}_count", metric::QUEUE_SECONDS);
+    assert_eq!(metrics.total(&waited, &chat), 0.0);
+    let harm = [metric::REFUSALS, metric::RETRIES, metric::UPSTREAM_ERRORS];
+    assert_eq!(harm.map(|name| metrics.total(name, &chat)), [0.0; 3]);
+    drop((waiting, crowd));
+    base.closed(&fleet).await;
+    // The control: one that does wait is counted.
+    let busy = fleet.chat(&long("busy", 3000)).await;
+    let waits = tokio::spawn({
+        let client = fleet.client();
+        async move { client.post(CHAT, &brief("waits")).await.status }
+    });
+    fleet.queued(1).await;
+    drop(busy);
+    assert_eq!(waits.await.expect("an answer"), 200);
+    fleet.until_metric(&waited, &chat, 1.0).await;
+}
+
+/// The virtual loops of the scaler swap for as long as the case wants; here real streams end as they should.
+#[tokio::test]
+async fn c_108_one_that_needs_the_only_place_waits_for_streams_and_cuts_none() {
+    let arguments =
+        |model: &str| ["--model", model, "--load-time", "0s", "--step-us", "10000"].map(str::to_owned);
+    let deployment = |model: &str| {
+        let arguments = arguments(model);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        Deployment::named(model).engine(&arguments).set("max", 1).set("window", "1s")
+    };
+    let config = Config::of(deployment("chat")).and(deployment("other")).set("budget.replicas", 1);
     let fleet = Fleet::with(config).await;
-    let mut body = brief("hi");
-    body["model"] = "cold".into();
-    let mut waiting = Vec::new();
-    for index in 1..=5 {
-        waiting.push(Raw::posted(fleet.address, CHAT, &body.to_string()).await);
-        fleet.queued(index).await;
+    let of = |model: &str, body: Value| {
+        let mut body = body;
+        body["model"] = model.into();
+        body
+    };
+    for (one, two) in [("chat", "other"), ("other", "chat")] {
+        let mut streams = [
+            fleet.chat(&of(one, long("h1", 200))).await,
+            fleet.h2().stream(CHAT, &of(one, long("h2", 200))).await,
+        ];
+        for stream in &mut streams {
+            assert!(stream.event().await.is_some(), "it runs");
+        }
+        let mut waiting = JoinSet::new();
+        for client in [fleet.client(), fleet.h2()] {
+            let body = of(two, brief("may I"));
+            waiting.spawn(async move { client.post(CHAT, &body).await.status });
+        }
+        fleet.queued(2).await;
+        for mut stream in streams {
+            let mut last = String::new();
+            while let Some(event) = stream.event().await {
+                last = event;
+            }
+            assert_eq!(last, "data: [DONE]\n\n", "it was not cut");
+        }
+        while let Some(status) = waiting.join_next().await {
+            assert_eq!(status.expect("an answer"), 200, "who waited has the place");
+        }
+        let there = fleet.engines();
+        assert!(there.len() <= 1, "one place: {there:?}");
     }
-    let refused = fleet.client().post(CHAT, &body).await;
-    assert_eq!((refused.status, &refused.json()["error"]["code"]), (503, &Value::from("queue_full")));
-    for index in 0..20 {
-        assert_eq!(fleet.ask(&index.to_string()).await.status, 200);
-    }
-    assert_eq!(fleet.client().get("/v1/models").await.json()["data"].as_array().map(Vec::len), Some(2));
-    drop(waiting);
     fleet.assert_idle().await;
+    fleet.empty().await;
 }

@@ -19,6 +19,8 @@ mod drains;
 #[cfg(test)]
 mod dying;
 #[cfg(test)]
+mod ending;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod floods;
@@ -28,6 +30,8 @@ mod framing;
 mod killed;
 #[cfg(test)]
 mod loading;
+#[cfg(test)]
+mod logs;
 #[cfg(test)]
 mod parked;
 #[cfg(test)]

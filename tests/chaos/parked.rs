@@ -8,10 +8,11 @@ use tidegate_shared::names::metric;
 use tidegate_tests::client::Client;
 use tidegate_tests::config::Deployment;
 use tidegate_tests::deadline::eventually;
+use tidegate_tests::shown::replicas;
 use tokio::task::JoinSet;
 
 use crate::CHAT;
-use crate::fleet::{Engine, Fleet, engines, long, replicas};
+use crate::fleet::{Engine, Fleet, engines, long};
 
 /// Up to two engines that take long to load and a moment to wake up, both of which may sleep.
 fn sleepers(more: &[&str]) -> Deployment {

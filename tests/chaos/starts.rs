@@ -138,7 +138,7 @@ async fn c_005_a_port_that_a_stranger_took() {
     eventually("the engine without a port is ended", async || {
         let ports: Vec<_> = strangers.iter().map(|one| one.local_addr().expect("address").port()).collect();
         let status = fleet.status().await;
-        let shown = crate::fleet::replicas(&status);
+        let shown = tidegate_tests::shown::replicas(&status);
         let wrong = shown.iter().any(|replica| replica["phase"] == "ready");
         assert!(!wrong, "a stranger's port is never ready: {status}");
         if fleet.engines().len() <= 1 {

@@ -36,6 +36,11 @@ async function readAll(stream) {
 
 const told = {
   unknown_model: await outcome(() => chat("hi", { model: "no-such-model" })),
+  streamed_unknown_model: await outcome(() => chat("hi", { model: "no-such-model", stream: true })),
+  embedded_unknown_model: await outcome(() => client.embeddings.create({ model: "no-such-model", input: "hi" })),
+  completed_unknown_model: await outcome(() => client.completions.create({ model: "no-such-model", prompt: "hi" })),
+  model_is_a_list: await outcome(() => chat("hi", { model: ["chat"] })),
+  model_is_missing: await outcome(() => client.post("/chat/completions", { body: { messages: [] } })),
   model_is_a_number: await outcome(() => chat("hi", { model: 7 })),
   messages_is_a_number: await outcome(() => chat("hi", { messages: 7 })),
   stream_is_text: await outcome(() => client.post("/chat/completions", { body: { model: "chat", stream: "yes" } })),
@@ -49,10 +54,14 @@ const told = {
   too_large: await outcome(() => chat("x".repeat(2 << 20))),
   dies: await outcome(() => chat("die")),
   no_replica: await outcome(() => chat("hi", { model: "down" })),
+  full: await outcome(() => chat("hi", { model: "full" })),
+  streamed_full: await outcome(() => chat("hi", { model: "full", stream: true })),
   silent: await outcome(() => chat("stall")),
   breaks_midway: await outcome(() => readAll(chat("break", { stream: true }))),
   before_the_break: parts.join(""),
   too_slow: await outcome(() => chat("stall", {}, { timeout: 500 })),
+  replica_says_401: await outcome(() => chat("stranger")),
+  replica_says_403: await outcome(() => chat("forbidden")),
   replica_says_400: await outcome(() => chat("bad")),
   replica_says_429: await outcome(() => chat("limited")),
 };

@@ -40,7 +40,14 @@ print(
     json.dumps(
         {
             "unknown_model": outcome(lambda: chat("hi", model="no-such-model")),
+            "streamed_unknown_model": outcome(lambda: chat("hi", model="no-such-model", stream=True)),
+            "embedded_unknown_model": outcome(lambda: client.embeddings.create(model="no-such-model", input="hi")),
+            "completed_unknown_model": outcome(lambda: client.completions.create(model="no-such-model", prompt="hi")),
             "model_is_a_number": outcome(lambda: chat("hi", model=7)),
+            "model_is_a_list": outcome(lambda: chat("hi", model=["chat"])),
+            "model_is_missing": outcome(
+                lambda: client.post("/chat/completions", body={"messages": []}, cast_to=object)
+            ),
             "messages_is_a_number": outcome(lambda: chat("hi", extra_body={"messages": 7})),
             "stream_is_text": outcome(lambda: chat("hi", extra_body={"stream": "yes"})),
             "no_json": outcome(
@@ -58,10 +65,14 @@ print(
             "too_large": outcome(lambda: chat("x" * (2 << 20))),
             "dies": outcome(lambda: chat("die")),
             "no_replica": outcome(lambda: chat("hi", model="down")),
+            "full": outcome(lambda: chat("hi", model="full")),
+            "streamed_full": outcome(lambda: chat("hi", model="full", stream=True)),
             "silent": outcome(lambda: chat("stall")),
             "breaks_midway": outcome(lambda: read_all(chat("break", stream=True), before_the_break)),
             "before_the_break": "".join(before_the_break),
             "too_slow": outcome(lambda: chat("stall", using=client.with_options(timeout=0.5))),
+            "replica_says_401": outcome(lambda: chat("stranger")),
+            "replica_says_403": outcome(lambda: chat("forbidden")),
             "replica_says_400": outcome(lambda: chat("bad")),
             "replica_says_429": outcome(lambda: chat("limited")),
         }

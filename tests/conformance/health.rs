@@ -1,10 +1,10 @@
-//! Replicas that fail, are full, are late, are loading again or are new (R5, C-006, C-028, C-032, C-040, C-078, C-099,
-//! C-126): what clients see, who is asked, and who is taken out.
+//! Replicas that fail, are full, are late, or are loading again (R5, C-006, C-028, C-032, C-078, C-099):
+//! what clients see, who is asked, and who is taken out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::{Answer, Raw};
 use tidegate_tests::config::{Config, Deployment};
@@ -31,11 +31,6 @@ fn failure() -> Script {
 
 async fn ask(gateway: &Gateway, text: &str) -> Answer {
     gateway.client().post(CHAT, &chat("chat", text)).await
-}
-
-/// One turn of a conversation, which goes home.
-async fn turn(gateway: &Gateway, body: &Value) -> Answer {
-    gateway.client().post_with(CHAT, &[("x-conversation-id", "one")], body).await
 }
 
 /// Names of the replicas that are ejected.
@@ -263,45 +258,6 @@ async fn r5_beyond_the_budget_failures_are_told_and_not_multiplied() {
 }
 
 #[tokio::test]
-async fn c_040_a_replica_that_joins_a_busy_fleet_is_not_flooded() {
-    let (gate, mut stubs) = (Gate::closed(), Vec::new());
-    for _ in 0..4 {
-        let gate = gate.clone();
-        stubs.push(
-            Stub::with(move |request| match request.json()["stream"] == true {
-                true => Script::sse().event(&delta("a")).wait(&gate).done(),
-                false => reply(request),
-            })
-            .await,
-        );
-    }
-    stubs[3].kill().await;
-    let gateway = Gateway::launch(Config::of(Deployment::chat(&stubs))).await;
-    gateway.ready_replicas(3).await;
-    let mut streams = Vec::new();
-    for index in 0..90 {
-        streams.push(gateway.chat(&chat_stream("chat", &index.to_string())).await);
-    }
-    stubs[3].revive();
-    gateway.ready_replicas(4).await;
-    for index in 0..60 {
-        assert_eq!(ask(&gateway, &index.to_string()).await.status, 200);
-    }
-    let got = stubs[3].count();
-    assert!((15..=31).contains(&got), "twice its share of 60 at most, though it is the emptiest: {got}");
-    // A crowd: its limit holds, for requests and for connections.
-    for index in 90..200 {
-        streams.push(gateway.chat(&chat_stream("chat", &index.to_string())).await);
-        if gateway.metrics().await.total(metric::IN_FLIGHT, &[]) >= 160.0 {
-            break;
-        }
-    }
-    let (most, open) = stubs[3].see(|log| (log.most, log.open));
-    assert!(most <= 40 && open <= 42, "{most} requests, {open} connections with the probe's");
-    gate.open();
-}
-
-#[tokio::test]
 async fn c_078_a_request_that_kills_engines_does_not_take_the_fleet_down() {
     let deadly = |request: &Request| match request.json()["messages"][0]["content"].as_str() {
         Some("deadly") => Script::new().reset(),
@@ -336,33 +292,4 @@ async fn c_078_a_request_that_kills_engines_does_not_take_the_fleet_down() {
     assert!(ejected(&gateway).await.len() <= 2);
     assert_eq!(gateway.metrics().await.total(metric::PANICS, &[]), 0.0);
     gateway.assert_idle().await;
-}
-
-#[tokio::test]
-async fn c_126_a_stream_that_ends_in_an_error_is_held_against_its_replica_once() {
-    let error = "{\"error\":{\"message\":\"CUDA out of memory\",\"code\":500}}";
-    let ends = [
-        Script::sse().event(&delta("a")).event(&delta("b")).event(error).end(),
-        Script::sse().event(&delta("a")).chunk(format!("{error}\n")).end(),
-        Script::sse().event(&delta("a")).reset(),
-        Script::sse().event(&delta("a")).event(error).close(),
-    ];
-    let stubs = [Stub::start().await, Stub::start().await];
-    let gateway = serve(&[&stubs[0], &stubs[1]]).await;
-    let home = turn(&gateway, &chat("chat", "hi")).await.header("x-tidegate-replica").to_owned();
-    let stub = &stubs[usize::from(home == "chat-2")];
-    for (index, end) in ends.iter().chain(&ends[..1]).enumerate() {
-        assert_eq!(ejected(&gateway).await, Vec::<String>::new(), "after {index}");
-        let end = end.clone();
-        stub.on_work(move |_| end.clone());
-        let headers = [("x-conversation-id", "one")];
-        let body = chat_stream("chat", "hi").to_string();
-        let stream = gateway.client().open(hyper::Method::POST, CHAT, &headers, body).await;
-        assert_eq!((stream.status, stream.header("x-tidegate-replica")), (200, home.as_str()));
-        stream.whole().await;
-        gateway.until_metric(metric::UPSTREAM_ERRORS, &[], (index + 1) as f64).await;
-    }
-    gateway.assert_idle().await;
-    assert_eq!(ejected(&gateway).await, [home], "five faults, not ten");
-    gateway.until_metric(metric::EJECTIONS, &[("reason", "midway")], 1.0).await;
 }

@@ -8,9 +8,11 @@ use tidegate_tests::client::{Client, Stream};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, delta, reply};
+use tidegate_tests::recipe::Doors;
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::sdk;
 use tidegate_tests::stub::{End, Request, Stub, healthy};
+use tidegate_tests::tap::Tap;
 
 use crate::{CHAT, serve};
 
@@ -108,34 +110,71 @@ async fn c_083_comments_stand_between_events_and_never_inside_one() {
     gateway.assert_idle().await;
 }
 
+/// Comments in `heard` behind the last byte that is none.
+fn in_silence(heard: &str) -> usize {
+    let behind = heard.rfind("data: ").map_or(0, |at| at);
+    heard[behind..].matches(COMMENT).count()
+}
+
+/// The stream of `silent` with nothing but comments beside it, each between two events.
+fn assert_only_comments(body: &str, about: &str) {
+    let events: Vec<&str> = body.split_inclusive("\n\n").filter(|event| *event != COMMENT).collect();
+    let first = format!("data: {}\n\n", delta("quiet"));
+    let second = format!("{HALF}{{\"content\":\" at last\"}}}}]}}\n\n");
+    assert_eq!(events, [first.as_str(), second.as_str(), "data: [DONE]\n\n"], "{about}");
+    assert!(body.matches(COMMENT).count() >= 6, "{about}: {body}");
+}
+
 #[tokio::test]
-async fn c_083_both_sdks_read_a_stream_with_comments_in_all_its_silences() {
-    let (stub, [head, between, inside]) = silent().await;
-    let gateway = serve(&[&stub]).await;
+async fn c_083_both_sdks_read_a_stream_with_three_comments_and_more_in_each_of_its_silences() {
     if sdk::python_folder().is_none() {
         return;
     }
-    let url = gateway.base_url();
-    // A third client hears what the two hear, and the gates open once it has heard enough.
-    let third = async {
-        stub.until("both are there", |log| (log.running() == 2).then_some(())).await;
-        let mut stream = ask(gateway.client()).await;
+    let (stub, [head, between, inside]) = silent().await;
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
+    let [(clear, _), (_, h2)] = doors.each();
+    let taps = [Tap::on(clear.address).await, Tap::on(clear.address).await];
+    let urls = taps.each_ref().map(|tap| format!("http://{}/v1", tap.address()));
+    let (python, node) = ([urls[0].as_str()], [urls[1].as_str()]);
+    let told = async { tokio::join!(sdk::python("quiet.py", &python), sdk::node("quiet.mjs", &node)) };
+    // Beside them one that speaks HTTP/2 inside TLS. What it hears is read to the end behind the last gate.
+    let silences = async {
+        let mut stream = ask(h2).await;
+        let mut heard = String::new();
+        stub.until("all three are there", |log| (log.running() == 3).then_some(())).await;
         for gate in [head, between] {
-            for _ in 0..2 {
-                assert_eq!(stream.event().await.as_deref(), Some(COMMENT));
+            for tap in &taps {
+                tap.until("three comments", |heard| in_silence(heard) >= 3).await;
+            }
+            while in_silence(&heard) < 3 {
+                heard += &stream.event().await.expect("a comment");
             }
             gate.open();
-            event(&mut stream).await.expect("an event");
-            inside.open();
+            let begun = taps.each_ref().map(|tap| tap.until("what follows", |heard| in_silence(heard) == 0));
+            futures_util::future::join_all(begun).await;
+            if !heard.contains("data: ") {
+                heard += &event(&mut stream).await.expect("an event");
+            }
         }
+        // Inside an event nothing can be heard: a third stream, at another replica, hears three comments meanwhile.
+        let slow = Stub::with(|_| Script::new().stall()).await;
+        let clock = serve(&[&slow]).await;
+        let mut clock = ask(clock.client()).await;
+        for _ in 0..3 {
+            assert_eq!(clock.event().await.as_deref(), Some(COMMENT));
+        }
+        inside.open();
+        heard + std::str::from_utf8(&stream.whole().await.body).expect("text")
     };
-    let urls = [url.as_str()];
-    let (python, node, ()) =
-        tokio::join!(sdk::python("quiet.py", &urls), sdk::node("quiet.mjs", &urls), third);
+    let ((python, node), heard) = tokio::join!(told, silences);
     for told in [python, node].into_iter().flatten() {
         assert_eq!(told, json!({"text": "quiet at last"}));
     }
-    gateway.assert_idle().await;
+    assert_only_comments(&heard, "HTTP/2 inside TLS");
+    for (tap, name) in taps.iter().zip(["Python", "Node"]) {
+        assert_only_comments(&tap.chunked(), name);
+    }
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use tidegate_tests::crowd::Crowd;
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, chat_stream, delta};
+use tidegate_tests::recipe::everywhere;
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub};
 use tidegate_tests::wire::Framing;
@@ -70,6 +71,24 @@ async fn h7_c_026_leaving_before_the_headers_closes_the_replicas_side() {
     }
     gateway.until_metric(metric::REQUESTS, &[("status", "499")], left as f64).await;
     assert_eq!(gateway.metrics().await.total(metric::RETRIES, &[]), 0.0);
+}
+
+#[tokio::test]
+async fn c_026_a_client_that_leaves_by_either_door_leaves_nothing_behind() {
+    let stub = Stub::with(|_| Script::new().stall()).await;
+    everywhere(Config::of(Deployment::chat([&stub])), async |gateway, way| {
+        let before = stub.count();
+        let asking = tokio::spawn(async move { way.ask("hi").await.status });
+        stub.request(before).await;
+        asking.abort();
+        assert_eq!(stub.ended(before).await, End::PeerLeft, "{way}");
+        gateway.assert_idle().await;
+        assert_eq!(stub.count(), before + 1, "{way}: one attempt");
+        let metrics = gateway.metrics().await;
+        let harm = [metric::RETRIES, metric::UPSTREAM_ERRORS, metric::EJECTIONS];
+        assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3], "{way}");
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -28,13 +28,19 @@ mod http;
 #[cfg(test)]
 mod http2;
 #[cfg(test)]
+mod joining;
+#[cfg(test)]
 mod keepalive;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
+mod loading;
+#[cfg(test)]
 mod manage;
+#[cfg(test)]
+mod midway;
 #[cfg(test)]
 mod policy;
 #[cfg(test)]
@@ -43,6 +49,8 @@ mod priority;
 mod queue;
 #[cfg(test)]
 mod records;
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod routing;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use tidegate_tests::client::{Answer, Client, Raw};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, reply};
+use tidegate_tests::recipe::{Base, Doors, Way};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub};
 use tokio::task::JoinHandle;
@@ -204,6 +205,52 @@ async fn c_008_waiters_that_leave_free_their_place_and_are_never_sent() {
     assert_eq!(stub.count(), 5, "who left was never sent");
     gateway.assert_idle().await;
     gateway.until_metric(metric::REQUESTS, &[("status", "499")], 4.0).await;
+}
+
+#[tokio::test]
+async fn c_008_c_046_waiters_of_every_kind_leave_by_either_door_and_others_are_served_meanwhile() {
+    let (stub, other) = (Stub::start().await, Stub::start().await);
+    let config = Config::of(narrow(&stub).set("queue.requests", 5))
+        .and(Deployment::named("other").set("model", "chat").replica(&other.url(), 1));
+    let doors = Doors::start(config).await;
+    for (gateway, client) in doors.each() {
+        let (base, before, gate) = (Base::of(gateway).await, stub.count(), Gate::closed());
+        let held = gate.clone();
+        stub.on_work(move |request| Script::new().wait(&held).then(reply(request)));
+        let busy = send(client, "busy");
+        stub.request(before).await;
+        let fill = async |text: &'static str| {
+            let mut line = Vec::new();
+            for way in Way::all(client) {
+                line.push(tokio::spawn(async move { way.ask(text).await }));
+                gateway.queued(line.len()).await;
+            }
+            line
+        };
+        let line = fill("left").await;
+        for way in Way::all(client) {
+            assert_refused(&way.ask("too many").await, &["queue_full"]);
+            let mut body = way.body("other");
+            body["model"] = "other".into();
+            assert_eq!(way.client.post(way.path, &body).await.status, 200, "{way}");
+        }
+        line.iter().for_each(JoinHandle::abort);
+        gateway.queued(0).await;
+        let line = fill("new").await;
+        gate.open();
+        assert_eq!(busy.await.expect("an answer").status, 200);
+        for client in line {
+            assert_eq!(client.await.expect("an answer").status, 200, "a place was free");
+        }
+        assert_eq!(stub.count() - before, 6, "who left was never sent");
+        let left = stub.see(|log| {
+            log.work.iter().filter(|exchange| exchange.request.json().to_string().contains("left")).count()
+        });
+        assert_eq!(left, 0);
+        base.closed(gateway).await;
+        gateway.until_metric(metric::REQUESTS, &[("status", "499")], 5.0).await;
+    }
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]

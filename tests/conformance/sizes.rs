@@ -8,6 +8,7 @@ use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat};
 use tidegate_tests::partly::Partly;
+use tidegate_tests::recipe::Doors;
 use tidegate_tests::stub::Stub;
 use tidegate_tests::wire::Head;
 
@@ -150,6 +151,43 @@ async fn c_111_a_chunked_upload_of_200_mib_is_refused_where_it_crosses_32() {
     let grown = most_memory(&gateway) - before;
     assert!(grown < 64, "{grown} MiB for a limit of 32 MiB");
     gateway.until_metric(metric::BUFFERED_BYTES, &[], 0.0).await;
+    let seen = stub.see(|log| (log.work.len(), log.incomplete.len()));
+    assert_eq!(seen, (0, 0), "the replica saw nothing of it");
+}
+
+#[tokio::test]
+async fn c_111_an_upload_that_tells_no_length_is_refused_where_it_crosses_32_mib_however_it_comes() {
+    let stub = Stub::start().await;
+    let doors = Doors::start(Config::of(Deployment::chat([&stub])).set("limits.body", "32MiB")).await;
+    let piece = Bytes::from(vec![b'x'; MIB]);
+    let pieces = |count| {
+        let start = Bytes::from_static(b"{\"model\":\"chat\",\"prompt\":\"");
+        std::iter::once(start).chain(std::iter::repeat_n(piece.clone(), count))
+    };
+    let mut paths = [CHAT, "/v1/completions", "/v1/embeddings"].into_iter().cycle();
+    for gateway in &doors.gateways {
+        let before = most_memory(gateway);
+        for client in [gateway.client(), gateway.h2()] {
+            // A few bytes over the limit and no end: nothing more comes that could bring the refusal about. And all of it.
+            for upload in [Partly::endless(pieces(32)), Partly::whole(pieces(200))] {
+                let path = paths.next().expect("a path");
+                let about = format!("{} {:?} {path}", gateway.base_url(), client.version());
+                let answer = client.upload(path, &[], upload).await;
+                let answer = answer.unwrap_or_else(|error| panic!("{about}: {error:?}")).whole().await;
+                assert_eq!(
+                    (answer.status, answer.header("content-type")),
+                    (413, "application/json"),
+                    "{about}"
+                );
+                let error = assert_error_shape(&answer.body);
+                assert!(error["message"].as_str().is_some_and(|text| text.contains("33554432")), "{error}");
+            }
+        }
+        gateway.until_metric(metric::REQUESTS, &[("status", "413")], 4.0).await;
+        let grown = most_memory(gateway) - before;
+        assert!(grown < 64, "{grown} MiB for a limit of 32 MiB");
+    }
+    doors.leave_nothing().await;
     let seen = stub.see(|log| (log.work.len(), log.incomplete.len()));
     assert_eq!(seen, (0, 0), "the replica saw nothing of it");
 }

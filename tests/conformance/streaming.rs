@@ -1,13 +1,13 @@
 //! Streams are relayed as they come (H3, C-011): headers at once, event by event, byte for byte; and what the client
-//! sees when a replica dies in the middle (C-087) or reports an error in its stream (C-126).
+//! sees when a replica dies in the middle (C-087). What one reports in its stream is in `midway`.
 
-use serde_json::json;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
-use tidegate_tests::gateway::Gateway;
+use tidegate_tests::gateway::{Gateway, sum};
 use tidegate_tests::openai::{assert_error_shape, chat_stream, delta};
+use tidegate_tests::recipe::{Base, Doors, Way, everywhere};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::{End, Stub};
 use tidegate_tests::wire::Wire;
@@ -40,22 +40,25 @@ async fn c_011_headers_and_each_event_are_relayed_when_they_come() {
     }
     let script = script.wait(&gate).done();
     let stub = Stub::with(move |_| script.clone()).await;
-    let gateway = serve(&[&stub]).await;
-    for client in [gateway.client(), gateway.h2()] {
-        let mut stream = client.stream(CHAT, &chat_stream("chat", "hi")).await;
-        assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
-        assert_eq!(stream.header("x-accel-buffering"), "no");
-        assert!(stream.header("cache-control").contains("no-cache"), "{:?}", stream.headers);
-        // The next event is not even written before this one was seen.
-        for index in 0..20 {
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
+    for (_, client) in doors.each() {
+        for way in Way::streams(client) {
+            let mut stream = way.open("hi", &[]).await;
+            assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
+            assert_eq!(stream.header("x-accel-buffering"), "no");
+            assert!(stream.header("cache-control").contains("no-cache"), "{way}: {:?}", stream.headers);
+            // The next event is not even written before this one was seen.
+            for index in 0..20 {
+                gate.pass();
+                let event = format!("data: {}\n\n", delta(&index.to_string()));
+                assert_eq!(stream.event().await, Some(event), "{way}");
+            }
             gate.pass();
-            assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(&index.to_string()))));
+            assert_eq!(stream.event().await.as_deref(), Some("data: [DONE]\n\n"));
+            assert_eq!(stream.event().await, None);
         }
-        gate.pass();
-        assert_eq!(stream.event().await.as_deref(), Some("data: [DONE]\n\n"));
-        assert_eq!(stream.event().await, None);
     }
-    gateway.assert_idle().await;
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]
@@ -94,55 +97,83 @@ async fn c_083_a_quiet_stream_gets_nothing_but_comments() {
     assert_eq!(rest, ["data: {\"half\":1}\n\n", "data: [DONE]\n\n"]);
 }
 
+/// Forty streams are with four replicas, ten each to within one, and the gateway says of each what it has.
+async fn assert_spread(gateway: &Gateway, stubs: &[Stub], when: &str) {
+    gateway.in_flight(40).await;
+    let (metrics, status) = (gateway.metrics().await, gateway.status().await);
+    for (index, stub) in stubs.iter().enumerate() {
+        let (name, running) = (format!("chat-{}", index + 1), stub.running());
+        assert!((9..=11).contains(&running), "{when}: {running} at {name}");
+        let labels = [("deployment", "chat"), ("replica", name.as_str())];
+        assert_eq!(metrics.total(metric::IN_FLIGHT, &labels), running as f64, "{when}: {name}");
+        let told = &status["deployments"][0]["replicas"][index];
+        assert_eq!((&told["id"], &told["in_flight"]), (&name.into(), &running.into()), "{when}: {told}");
+    }
+    assert_eq!(sum(&status, "in_flight"), Some(40.0), "{when}");
+}
+
 #[tokio::test]
 async fn c_044_a_stream_counts_until_its_last_byte() {
-    let gate = Gate::closed();
-    let script = Script::sse().event(&delta("a")).wait(&gate).done();
     let mut stubs = Vec::new();
     for _ in 0..4 {
-        let script = script.clone();
-        stubs.push(Stub::with(move |_| script.clone()).await);
+        stubs.push(Stub::start().await);
     }
-    let gateway = Gateway::start(Config::of(Deployment::chat(&stubs))).await;
-    let mut streams = Vec::new();
-    for index in 0..40 {
-        let mut stream = gateway.chat(&chat_stream("chat", &format!("conversation {index}"))).await;
-        stream.event().await.expect("an event");
-        streams.push(stream);
+    let doors = Doors::start(Config::of(Deployment::chat(&stubs))).await;
+    for (gateway, client) in doors.each() {
+        let (first, last) = (Gate::closed(), Gate::closed());
+        let script = Script::sse().wait(&first).event(&delta("a")).wait(&last).done();
+        for stub in &stubs {
+            let script = script.clone();
+            stub.on_work(move |_| script.clone());
+        }
+        let base = Base::of(gateway).await;
+        let mut streams = Vec::new();
+        for index in 0..40 {
+            let way = Way::streams(client)[index % 2];
+            streams.push(way.open(&format!("conversation {index}"), &[]).await);
+        }
+        assert_spread(gateway, &stubs, "the heads are there").await;
+        first.open();
+        for stream in &mut streams {
+            stream.event().await.expect("an event");
+        }
+        assert_spread(gateway, &stubs, "all but the last bytes are there").await;
+        last.open();
+        for stream in streams {
+            assert!(stream.whole().await.body.ends_with(b"data: [DONE]\n\n"));
+        }
+        base.closed(gateway).await;
     }
-    let running: Vec<_> = stubs.iter().map(Stub::running).collect();
-    assert!(running.iter().all(|count| (9..=11).contains(count)), "{running:?}");
-    gateway.in_flight(40).await;
-    gate.open();
-    for stream in streams {
-        assert!(stream.whole().await.body.ends_with(b"data: [DONE]\n\n"));
-    }
-    gateway.assert_idle().await;
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]
 async fn c_087_a_replica_that_dies_between_two_events_ends_in_a_visible_error() {
     let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
-    for death in [Script::reset, Script::close] {
-        // The death comes after the client has seen the events: a reset may overtake what is still on its way.
-        let gate = Gate::closed();
-        let dies = death(Script::sse().event(&delta("a")).event(&delta("b")).wait(&gate));
-        stub.on_work(move |_| dies.clone());
-        let mut stream = gateway.chat(&chat_stream("chat", "hi")).await;
-        for text in ["a", "b"] {
-            assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(text))));
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
+    for (gateway, client) in doors.each() {
+        let before = stub.count();
+        for (death, way) in [Script::reset, Script::close].into_iter().zip(Way::streams(client)) {
+            // The death comes after the client has seen the events: a reset may overtake what is still on its way.
+            let gate = Gate::closed();
+            let dies = death(Script::sse().event(&delta("a")).event(&delta("b")).wait(&gate));
+            stub.on_work(move |_| dies.clone());
+            let mut stream = way.open("hi", &[]).await;
+            for text in ["a", "b"] {
+                assert_eq!(stream.event().await, Some(format!("data: {}\n\n", delta(text))));
+            }
+            gate.pass();
+            let error = stream.event().await.expect("an error event");
+            let data = error.strip_prefix("data: ").expect("a data event of one line");
+            assert_error_shape(data.trim_end().as_bytes());
+            let rest = stream.event().await;
+            assert!(rest.is_none(), "the stream ends behind the error: {rest:?}");
         }
-        gate.pass();
-        let error = stream.event().await.expect("an error event");
-        let data = error.strip_prefix("data: ").expect("a data event of one line");
-        assert_error_shape(data.trim_end().as_bytes());
-        let rest = stream.event().await;
-        assert!(rest.is_none(), "the stream ends behind the error: {rest:?}");
+        gateway.assert_idle().await;
+        assert_eq!(stub.count() - before, 2, "no second try after the first byte");
+        gateway.until_metric(metric::UPSTREAM_ERRORS, &[], 2.0).await;
     }
-    gateway.assert_idle().await;
-    assert_eq!(stub.count(), 2, "no second try after the first byte");
-    assert!(gateway.metrics().await.total(metric::UPSTREAM_ERRORS, &[]) >= 1.0);
+    doors.leave_nothing().await;
 }
 
 #[tokio::test]
@@ -150,16 +181,14 @@ async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
     let half = "data: {\"choices\":[{\"delta\":{\"content\":\"x";
     let wanted = format!("data: {}\n\n{half}", delta("a"));
     let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
+    let doors = Doors::start(Config::of(Deployment::chat([&stub]))).await;
     for death in [Script::reset, Script::close] {
-        for (client, path) in
-            [(gateway.client(), CHAT), (gateway.h2(), CHAT), (gateway.h2(), "/v1/completions")]
-        {
+        for way in doors.each().map(|(_, client)| Way::streams(client)).concat() {
             let gate = Gate::closed();
             let dies = death(Script::sse().event(&delta("a")).chunk(half).wait(&gate));
             stub.on_work(move |_| dies.clone());
-            let mut stream = client.stream(path, &chat_stream("chat", "hi")).await;
-            assert_eq!(stream.status, 200);
+            let mut stream = way.open("hi", &[]).await;
+            assert_eq!(stream.status, 200, "{way}");
             // The death comes when all of this has arrived: a reset may overtake what is still on its way.
             stream.begins(&wanted).await;
             gate.pass();
@@ -168,8 +197,8 @@ async fn c_087_a_replica_that_dies_inside_an_event_aborts_the_transfer() {
             assert_eq!(stub.ended(stub.count() - 1).await, End::Cut);
         }
     }
-    gateway.assert_idle().await;
-    assert_eq!(stub.count(), 6, "no second try after the first byte");
+    doors.leave_nothing().await;
+    assert_eq!(stub.count(), 8, "no second try after the first byte");
 }
 
 #[tokio::test]
@@ -223,26 +252,6 @@ async fn c_087_a_sized_answer_that_is_cut_is_cut_for_the_client() {
 }
 
 #[tokio::test]
-async fn c_126_an_error_inside_a_stream_passes_unchanged_and_is_counted() {
-    let error =
-        "{\"error\":{\"message\":\"CUDA out of memory\",\"type\":\"InternalServerError\",\"code\":500}}";
-    let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
-    let as_event = format!("data: {}\n\ndata: {}\n\ndata: {error}\n\n", delta("a"), delta("b"));
-    let bare = format!("data: {}\n\n{error}\n", delta("a"));
-    for (index, bytes) in [as_event, bare].into_iter().enumerate() {
-        let script = Script::sse().chunk(&bytes).end();
-        stub.on_work(move |_| script.clone());
-        let (body, whole) = streamed(&gateway).await;
-        assert_eq!(body, bytes);
-        assert!(whole);
-        let labels = [("deployment", "chat")];
-        gateway.until_metric(metric::UPSTREAM_ERRORS, &labels, [1.0, 2.0][index]).await;
-    }
-    gateway.assert_idle().await;
-}
-
-#[tokio::test]
 async fn shutdown_finishes_running_streams() {
     let gate = Gate::closed();
     let script = Script::sse().event(&delta("a")).wait(&gate).event(&delta("b")).done();
@@ -271,33 +280,27 @@ async fn shutdown_finishes_running_streams() {
 #[tokio::test]
 async fn c_032_a_stream_that_is_refused_before_it_begins_keeps_its_status() {
     let stub = Stub::start().await;
-    let gateway = serve(&[&stub]).await;
     let body = "{\"object\":\"error\", \"message\" : \"no\",\"code\":40000 }\n";
-    for status in [400_u16, 401, 404, 413, 422, 429, 500, 503] {
-        // Engines answer with the id that they were sent.
-        stub.on_work(move |request| {
-            let id = format!("x-request-id: {}", request.head.header("x-request-id").unwrap_or("none"));
-            let headers = ["content-type: application/json", "retry-after: 7", "x-engine: e", id.as_str()];
-            Script::answer(status, &headers, body)
-        });
-        for (path, stream) in
-            [(CHAT, true), (CHAT, false), ("/v1/completions", true), ("/v1/embeddings", false)]
-        {
-            let request = json!({"model": "chat", "stream": stream, "prompt": "x", "input": "x",
-                                 "messages": [{"role": "user", "content": "x"}]});
-            for (client, version) in [(gateway.client(), 1), (gateway.h2(), 2)] {
-                let id = format!("{status} {path} {version}");
-                // That it ends properly and that a length which is told is kept is for the client to see (C-091).
-                let answer = client.post_with(path, &[("x-request-id", &id)], &request).await;
-                assert_eq!(answer.status, status, "{id}");
-                let names = ["content-type", "retry-after", "x-engine", "x-request-id", "content-length"];
-                let length = body.len().to_string();
-                let wanted = ["application/json", "7", "e", id.as_str(), length.as_str()];
-                assert_eq!(names.map(|name| answer.header(name)), wanted, "{id}");
-                assert_eq!(answer.headers.get_all("x-request-id").iter().count(), 1, "{id}");
-                assert_eq!(answer.body, body, "{id}");
-            }
+    everywhere(Config::of(Deployment::chat([&stub])), async |_, way| {
+        for status in [400_u16, 401, 404, 413, 422, 429, 500, 503] {
+            // Engines answer with the id that they were sent.
+            stub.on_work(move |request| {
+                let id = format!("x-request-id: {}", request.head.header("x-request-id").unwrap_or("none"));
+                let headers =
+                    ["content-type: application/json", "retry-after: 7", "x-engine: e", id.as_str()];
+                Script::answer(status, &headers, body)
+            });
+            let id = format!("{status} {}", way.path);
+            // That it ends properly and that a length which is told is kept is for the client to see (C-091).
+            let answer = way.open("x", &[("x-request-id", &id)]).await.whole().await;
+            assert_eq!(answer.status, status, "{way}");
+            let names = ["content-type", "retry-after", "x-engine", "x-request-id", "content-length"];
+            let length = body.len().to_string();
+            let wanted = ["application/json", "7", "e", id.as_str(), length.as_str()];
+            assert_eq!(names.map(|name| answer.header(name)), wanted, "{way}");
+            assert_eq!(answer.headers.get_all("x-request-id").iter().count(), 1, "{way}");
+            assert_eq!(answer.body, body, "{way}");
         }
-    }
-    gateway.assert_idle().await;
+    })
+    .await;
 }

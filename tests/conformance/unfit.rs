@@ -1,6 +1,8 @@
 //! Replicas that are there and cannot serve: an engine that lists another model (C-028), a URL where nobody answers (Q2,
 //! R5). What clients are told, what operators see, and that both end by themselves.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use tidegate_tests::client::Client;
 use tidegate_tests::config::{Config, Deployment};
@@ -88,6 +90,29 @@ async fn c_028_replicas_that_serve_the_model_go_on_and_one_that_lists_it_later_j
     stubs[0].on_probe(healthy);
     gateway.ready_replicas(2).await;
     until_unfit(&gateway, &[None, None]).await;
+}
+
+#[tokio::test]
+async fn c_028_an_engine_that_began_anew_as_another_one_between_two_looks_gets_nothing() {
+    let stub = Stub::with(reply).await;
+    let gateway = Gateway::start(Config::of(Deployment::chat([&stub]).set("queue.headroom", "100ms"))).await;
+    // One look finds it unwell. At the next it is well, lists another model, and answers whatever it is asked.
+    let (looks, other) = (AtomicUsize::new(0), lists("llama"));
+    stub.on_probe(move |request| match request.path() {
+        "/health" if looks.fetch_add(1, Ordering::Relaxed) == 0 => Script::json(500, &json!({})),
+        _ => other(request),
+    });
+    eventually("it gets no request", async || {
+        let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+        let code = answer.json()["error"]["code"].clone();
+        if code == "other_model" { Ok(()) } else { Err(format!("{}: {code}", answer.status)) }
+    })
+    .await;
+    let replicas = until_unfit(&gateway, &[Some("other_model")]).await;
+    assert_eq!(replicas[0]["why"], "/v1/models lists `llama`, and not `chat`");
+    stub.on_probe(healthy);
+    gateway.ready_replicas(1).await;
+    assert_eq!(gateway.client().post(CHAT, &chat("chat", "hi")).await.status, 200);
 }
 
 #[tokio::test]

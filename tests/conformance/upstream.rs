@@ -1,18 +1,19 @@
-//! Replicas that fail before their first byte, are not ready, say no, or die all at once (C-028, C-032, C-036, C-078,
-//! C-121): what a client sees, and how often a replica was asked.
+//! Replicas that fail before their first byte, say no, or die all at once (C-032, C-036, C-078, C-121): what a client
+//! sees, and how often a replica was asked.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_shared::names::metric;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{assert_error_shape, chat, chat_stream, reply};
+use tidegate_tests::recipe::everywhere;
 use tidegate_tests::script::{Gate, Script};
-use tidegate_tests::stub::{End, Request, Stub, healthy};
+use tidegate_tests::stub::{End, Request, Stub};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -204,62 +205,34 @@ async fn c_036_refusals_of_bad_prompts_are_neutral_and_final() {
     assert_eq!(gateway.metrics().await.total(metric::REPLICAS, &[("phase", "ready")]), 2.0);
 }
 
-/// An engine that is not ready: what it answers to its health check, and which models it lists; `None` for 503.
-fn stage(health: u16, models: Option<Value>) -> impl Fn(&Request) -> Script {
-    move |request| match (request.path(), &models) {
-        ("/health", _) => Script::json(health, &json!({"status": "as it is"})),
-        ("/v1/models", Some(models)) => Script::json(200, &json!({"object": "list", "data": models})),
-        _ => Script::json(503, &json!({"error": {"message": "Loading model", "code": 503}})),
-    }
-}
-
 #[tokio::test]
-async fn c_028_a_replica_gets_nothing_before_its_model_is_loaded() {
-    let stub = Stub::with(|_| Script::json(503, &json!({"error": {"message": "Loading model"}}))).await;
-    stub.kill().await;
-    let deployment = Deployment::chat([&stub]).set("queue.headroom", "5m");
-    let gateway = Gateway::launch(Config::of(deployment)).await;
-    let mut clients = JoinSet::new();
-    for index in 0..20 {
-        let client = if index % 2 == 0 { gateway.client() } else { gateway.h2() };
-        let path = [CHAT, "/v1/completions", "/v1/embeddings"][index % 3];
-        let body = json!({"model": "chat", "prompt": "x", "input": "x", "stream": index % 4 == 0});
-        clients.spawn(async move { client.post(path, &body).await });
-    }
-    gateway.queued(20).await;
-    let model = || json!([{"id": "chat", "object": "model"}]);
-    let stages = [
-        ("its port is open", stage(503, None)),
-        ("it lists its model", stage(503, Some(model()))),
-        ("it is well and lists nothing yet", stage(200, Some(json!([])))),
-        ("it is well and cannot tell", stage(200, None)),
-        ("it lists another model", stage(200, Some(json!([{"id": "other"}])))),
-        ("its health check fails in another way", stage(400, Some(model()))),
-    ];
-    for (index, (what, stage)) in stages.into_iter().enumerate() {
-        stub.on_probe(stage);
-        if index == 0 {
-            stub.revive();
+async fn c_036_refusals_of_bad_prompts_are_neutral_by_every_way_in() {
+    let work = |request: &Request| {
+        let body = request.json().to_string();
+        let bad =
+            [400_u16, 404, 413, 415, 422].into_iter().find(|status| body.contains(&format!("bad {status}")));
+        bad.map_or_else(
+            || reply(request),
+            |status| Script::json(status, &json!({"error": {"message": "bad prompt"}})),
+        )
+    };
+    let stubs = [Stub::with(work).await, Stub::with(work).await];
+    everywhere(Config::of(Deployment::chat(&stubs)), async |gateway, way| {
+        let asked = || stubs[0].count() + stubs[1].count();
+        let before = asked();
+        for index in 0..4 {
+            for status in [400, 404, 413, 415, 422] {
+                assert_eq!(way.ask(&format!("bad {status}")).await.status, status, "{way}");
+                assert_eq!(way.ask(&format!("good {index}")).await.status, 200, "{way}");
+            }
         }
-        // The last of these began when it was so; and what it says does not make it ready.
-        let before = stub.see(|log| log.probes.len());
-        stub.until(what, |log| (log.probes.len() >= before + 5).then_some(())).await;
+        assert_eq!(asked() - before, 40, "{way}: one attempt each");
         let metrics = gateway.metrics().await;
-        let phases = ["ready", "starting"].map(|phase| metrics.total(metric::REPLICAS, &[("phase", phase)]));
-        assert_eq!((phases, stub.count()), ([0.0, 1.0], 0), "{what}");
-        gateway.queued(20).await;
-    }
-    stub.on_work(reply);
-    stub.on_probe(healthy);
-    while let Some(answer) = clients.join_next().await {
-        let answer = answer.expect("an answer");
-        assert_eq!(answer.status, 200, "{:?}", answer.body);
-    }
-    assert_eq!(stub.count(), 20, "once each");
-    let metrics = gateway.metrics().await;
-    let harm = [metric::RETRIES, metric::UPSTREAM_ERRORS, metric::REFUSALS];
-    assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3]);
-    gateway.assert_idle().await;
+        let harm = [metric::EJECTIONS, metric::UPSTREAM_ERRORS, metric::RETRIES];
+        assert_eq!(harm.map(|name| metrics.total(name, &[])), [0.0; 3], "{way}");
+        assert_eq!(metrics.total(metric::REPLICAS, &[("phase", "ready")]), 2.0, "{way}");
+    })
+    .await;
 }
 
 /// An address that takes no connection and refuses none: whoever asks there hears nothing.
@@ -290,7 +263,9 @@ async fn c_121_dead_replicas_do_not_hold_up_the_start() {
     let gateway = Gateway::launch(Config::of(deployment)).await;
     gateway.ready_replicas(1).await;
     for index in 0..10 {
-        let answer = gateway.client().post(CHAT, &chat("chat", &index.to_string())).await;
+        let client = if index % 2 == 0 { gateway.client() } else { gateway.h2() };
+        let body = if index % 4 < 2 { chat("chat", "hi") } else { chat_stream("chat", "hi") };
+        let answer = client.post(CHAT, &body).await;
         assert_eq!((answer.status, answer.header("x-tidegate-replica")), (200, "chat-3"));
     }
     dead.revive();

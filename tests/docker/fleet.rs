@@ -8,6 +8,7 @@ use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::dockerd::Dockerd;
 use tidegate_tests::gateway::Gateway;
+use tidegate_tests::shown::{replicas, shown};
 
 /// The arguments of an engine that loads at once, serves the model `chat` and answers fast.
 pub(crate) const QUICK: &[&str] = &["--model", "chat", "--load-time", "0s", "--step-us", "2000"];
@@ -114,22 +115,6 @@ impl Fleet {
 /// A chat that asks for a short answer.
 pub(crate) fn brief(text: &str) -> Value {
     json!({"model": "chat", "max_tokens": 8, "messages": [{"role": "user", "content": text}]})
-}
-
-/// The replicas of the first deployment of a status.
-pub(crate) fn replicas(status: &Value) -> Vec<Value> {
-    status["deployments"][0]["replicas"].as_array().cloned().unwrap_or_default()
-}
-
-/// Name and port of each of them; port 0 while it has no address.
-fn shown(status: &Value) -> Vec<(String, u16)> {
-    let one = |replica: &Value| {
-        let port = replica["url"].as_str().and_then(|url| url.rsplit(':').next()?.parse().ok());
-        (replica["id"].as_str().unwrap_or_default().to_owned(), port.unwrap_or(0))
-    };
-    let mut all: Vec<_> = replicas(status).iter().map(one).collect();
-    all.sort();
-    all
 }
 
 impl Deref for Fleet {

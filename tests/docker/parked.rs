@@ -6,9 +6,10 @@ use tidegate_shared::names::metric;
 use tidegate_tests::client::Client;
 use tidegate_tests::config::Deployment;
 use tidegate_tests::deadline::eventually;
+use tidegate_tests::shown::replicas;
 use tokio::task::JoinSet;
 
-use crate::fleet::{Container, Fleet, replicas};
+use crate::fleet::{Container, Fleet};
 
 /// Eight long answers at once, for which two replicas are needed; none fails.
 fn burst(fleet: &Fleet) -> JoinSet<()> {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::Gateway;
-use tidegate_tests::openai::{delta, reply};
+use tidegate_tests::openai::{chat_stream, delta, reply};
 use tidegate_tests::script::Script;
 use tidegate_tests::stub::{Request, Stub};
 use tidegate_tests::{model, sdk};
@@ -45,6 +45,8 @@ fn scripted(request: &Request) -> Script {
         Some("die") => Script::new().close(),
         Some("stall") => Script::new().stall(),
         Some("bad") => error(400, "invalid_request_error"),
+        Some("stranger") => error(401, "authentication_error"),
+        Some("forbidden") => error(403, "permission_error"),
         Some("limited") => error(429, "rate_limit_error"),
         _ => reply(request),
     }
@@ -54,8 +56,13 @@ fn scripted(request: &Request) -> Script {
 type Failure = (&'static str, &'static str, u64, Option<&'static str>);
 
 /// Failures that the gateway tells by itself.
-const FAILURES: [Failure; 13] = [
+const FAILURES: [Failure; 20] = [
     ("unknown_model", "NotFoundError", 404, Some("model_not_found")),
+    ("streamed_unknown_model", "NotFoundError", 404, Some("model_not_found")),
+    ("embedded_unknown_model", "NotFoundError", 404, Some("model_not_found")),
+    ("completed_unknown_model", "NotFoundError", 404, Some("model_not_found")),
+    ("model_is_a_list", "BadRequestError", 400, None),
+    ("model_is_missing", "BadRequestError", 400, None),
     ("model_is_a_number", "BadRequestError", 400, None),
     ("messages_is_a_number", "BadRequestError", 400, None),
     ("stream_is_text", "BadRequestError", 400, None),
@@ -67,6 +74,8 @@ const FAILURES: [Failure; 13] = [
     ("too_large", "", 413, Some("request_too_large")),
     ("dies", "InternalServerError", 502, Some("bad_gateway")),
     ("no_replica", "InternalServerError", 503, None),
+    ("full", "InternalServerError", 503, Some("queue_full")),
+    ("streamed_full", "InternalServerError", 503, Some("queue_full")),
     ("silent", "InternalServerError", 504, Some("gateway_timeout")),
 ];
 
@@ -86,15 +95,20 @@ fn check(told: &Value, other: &str, timeout: &str) {
         assert!(code.is_none_or(|code| error["code"] == code), "{case}: {error}");
     }
     assert!(told["unknown_model"]["message"].to_string().contains("no-such-model"), "{told}");
-    assert_eq!(told["model_is_a_number"]["param"], "model", "{told}");
+    for case in ["model_is_a_number", "model_is_a_list", "model_is_missing"] {
+        assert_eq!(told[case]["param"], "model", "{told}");
+    }
     assert_eq!(told["bad_header"]["param"], "x-tidegate-priority", "{told}");
     assert_eq!(told["before_the_break"], "before", "what came before the break was delivered: {told}");
     let broken = &told["breaks_midway"];
     assert_eq!((class("breaks_midway").as_str(), &broken["is_api_error"]), ("APIError", &true.into()));
     assert_eq!(class("too_slow"), timeout, "{told}");
-    for (case, wanted, status) in
-        [("replica_says_400", "BadRequestError", 400), ("replica_says_429", "RateLimitError", 429)]
-    {
+    for (case, wanted, status) in [
+        ("replica_says_400", "BadRequestError", 400),
+        ("replica_says_401", "AuthenticationError", 401),
+        ("replica_says_403", "PermissionDeniedError", 403),
+        ("replica_says_429", "RateLimitError", 429),
+    ] {
         let error = &told[case];
         assert_eq!(
             (class(case).as_str(), error["status"].as_u64()),
@@ -111,10 +125,16 @@ async fn h4_c_062_failures_become_the_errors_that_both_sdks_have_for_them() {
     let down = Stub::start().await;
     down.kill().await;
     let down = Deployment::named("down").replica(&down.url(), 1).set("queue.headroom", "100ms");
-    let config = Config::of(Deployment::chat([&stub])).and(down);
+    // One stream takes the only place for as long as it likes.
+    let taken = Stub::with(|_| Script::sse().event(&delta("a")).stall()).await;
+    let full = Deployment::named("full").set("model", "chat").replica(&taken.url(), 1);
+    let full = full.set("concurrency_limit", 1).set("queue.requests", 0);
+    let config = Config::of(Deployment::chat([&stub])).and(down).and(full);
     let config = config.set("limits.body", "1MiB").set("limits.first_byte", "2s");
-    let gateway = Gateway::launch(config).await;
-    gateway.ready_replicas(1).await;
+    let gateway = Gateway::launch(config.set("limits.between_bytes", "10m")).await;
+    gateway.ready_replicas(2).await;
+    let mut stays = gateway.chat(&chat_stream("full", "stays")).await;
+    stays.event().await.expect("an event");
     let url = gateway.base_url();
     if let Some(told) = sdk::python("errors.py", &[&url]).await {
         check(&told, "APIStatusError", "APITimeoutError");
@@ -122,6 +142,7 @@ async fn h4_c_062_failures_become_the_errors_that_both_sdks_have_for_them() {
     if let Some(told) = sdk::node("errors.mjs", &[&url]).await {
         check(&told, "APIError", "APIConnectionTimeoutError");
     }
+    drop(stays);
     gateway.assert_idle().await;
     gateway.leaves_nothing().await;
 }

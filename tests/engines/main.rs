@@ -11,6 +11,8 @@ mod lies;
 #[cfg(test)]
 mod llama;
 #[cfg(test)]
+mod sized;
+#[cfg(test)]
 mod stand_in;
 #[cfg(test)]
 mod tune;

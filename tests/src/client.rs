@@ -55,6 +55,11 @@ impl Client {
         Self { trust, ..self }
     }
 
+    /// The version that it speaks.
+    pub fn version(self) -> Version {
+        self.version
+    }
+
     async fn connect(self) -> io::Result<Box<dyn Pipe>> {
         front::reach(self.server, self.trust, self.version == Version::H2).await
     }

@@ -43,6 +43,11 @@ impl Config {
         Self { trust: Some(front.trust), ..secured }
     }
 
+    /// Whether clients speak TLS.
+    pub fn is_secured(&self) -> bool {
+        self.trust.is_some()
+    }
+
     /// Replicas of static fleets; a test usually waits for all of them.
     pub fn static_replicas(&self) -> usize {
         self.deployments.iter().map(|deployment| deployment.replicas).sum()

@@ -13,18 +13,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::deadline::within;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-/// The client's first bytes.
-const PREFACE: usize = 24;
+use crate::frame::{ACK, END_HEADERS, END_STREAM, Frame, PREFACE, frame, kind, reason};
 
 /// A request for work.
 #[derive(Clone, Debug)]
@@ -126,22 +115,22 @@ async fn accept(listener: TcpListener, inner: Arc<Inner>) {
 /// Ends when the peer leaves or the handler says so.
 async fn serve(mut wire: TcpStream, inner: &Inner) -> std::io::Result<()> {
     let settings = inner.streams.map_or_else(Vec::new, |most| [&[0, 3], &most.to_be_bytes()[..]].concat());
-    wire.write_all(&frame(SETTINGS, 0, 0, &settings)).await?;
-    wire.read_exact(&mut [0; PREFACE]).await?;
+    wire.write_all(&frame(kind::SETTINGS, 0, 0, &settings)).await?;
+    wire.read_exact(&mut [0; PREFACE.len()]).await?;
     let mut number = None;
     let mut here: Vec<Asked> = Vec::new();
     let mut bodies: Vec<(u32, Vec<u8>)> = Vec::new();
     loop {
-        let (kind, flags, stream, payload) = read(&mut wire).await?;
+        let Frame { kind, flags, stream, payload } = Frame::read(&mut wire).await?;
         match kind {
-            SETTINGS if flags & ACK == 0 => wire.write_all(&frame(SETTINGS, ACK, 0, &[])).await?,
-            PING if flags & ACK == 0 => wire.write_all(&frame(PING, ACK, 0, &payload)).await?,
-            HEADERS if flags & END_STREAM != 0 => {
+            kind::SETTINGS if flags & ACK == 0 => wire.write_all(&frame(kind::SETTINGS, ACK, 0, &[])).await?,
+            kind::PING if flags & ACK == 0 => wire.write_all(&frame(kind::PING, ACK, 0, &payload)).await?,
+            kind::HEADERS if flags & END_STREAM != 0 => {
                 // 13 in the static table: status 404.
-                wire.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &[0x80 | 13])).await?;
+                wire.write_all(&frame(kind::HEADERS, END_HEADERS | END_STREAM, stream, &[0x80 | 13])).await?;
             }
-            HEADERS => bodies.push((stream, Vec::new())),
-            DATA => {
+            kind::HEADERS => bodies.push((stream, Vec::new())),
+            kind::DATA => {
                 let at = bodies.iter().position(|(known, _)| *known == stream).expect("headers come first");
                 bodies[at].1.extend_from_slice(&payload);
                 if flags & END_STREAM == 0 {
@@ -170,21 +159,6 @@ fn next(counter: &Mutex<usize>) -> usize {
     *counter - 1
 }
 
-/// The next frame: type, flags, stream, payload.
-async fn read(wire: &mut TcpStream) -> std::io::Result<(u8, u8, u32, Vec<u8>)> {
-    let mut head = [0; 9];
-    wire.read_exact(&mut head).await?;
-    let [a, b, c, kind, flags, stream @ ..] = head;
-    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-    wire.read_exact(&mut payload).await?;
-    Ok((kind, flags, u32::from_be_bytes(stream) & 0x7fff_ffff, payload))
-}
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
 /// `None`: the connection is closed.
 fn bytes(act: Act) -> Option<Vec<u8>> {
     Some(match act {
@@ -192,16 +166,18 @@ fn bytes(act: Act) -> Option<Vec<u8>> {
             // 8 in the static table: status 200; then 31, content-type, with a value of 16 bytes.
             let head = [&[0x80 | 8, 0x0f, 31 - 15, 16][..], b"application/json"].concat();
             let body = br#"{"id":"c1","object":"chat.completion"}"#;
-            let (head, body) =
-                (frame(HEADERS, END_HEADERS, stream, &head), frame(DATA, END_STREAM, stream, body));
+            let (head, body) = (
+                frame(kind::HEADERS, END_HEADERS, stream, &head),
+                frame(kind::DATA, END_STREAM, stream, body),
+            );
             [head, body].concat()
         }
         Act::Malform(stream) => {
             let head = [&[0x80 | 8, 0, 10][..], b"connection", &[1], b"x"].concat();
-            frame(HEADERS, END_HEADERS, stream, &head)
+            frame(kind::HEADERS, END_HEADERS, stream, &head)
         }
-        Act::Refuse(stream) => frame(RST_STREAM, 0, stream, &7u32.to_be_bytes()),
-        Act::GoAway(last) => frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()),
+        Act::Refuse(stream) => frame(kind::RST_STREAM, 0, stream, &reason::REFUSED_STREAM.to_be_bytes()),
+        Act::GoAway(last) => frame(kind::GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()),
         Act::Close => return None,
     })
 }

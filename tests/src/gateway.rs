@@ -3,6 +3,8 @@
 //! It is looked at only from outside: ports, `/metrics`, `/status`, what it prints, how it exits.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as LocalAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,6 +64,8 @@ pub struct Gateway {
     pub address: SocketAddr,
     /// Where `/metrics` and `/status` are.
     pub admin: SocketAddr,
+    /// Held for it, also while it is down between two starts.
+    _ports: [Port; 2],
     dir: TempDir,
     /// Whom its clients trust, where they speak TLS.
     trust: Option<&'static Trust>,
@@ -89,13 +93,14 @@ impl Gateway {
     pub async fn launch_with(config: Config, env: &[(&str, &str)]) -> Self {
         let env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let dir = TempDir::with_prefix("tidegate-test-").expect("a folder");
-        let (listen, admin) = free_ports();
+        let ports = free_ports();
+        let [listen, admin] = ports.each_ref().map(|port| port.address);
         let text = config.render(dir.path(), listen.port(), admin.port());
         std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
         let (out, err) = (Lines::default(), Lines::default());
         let child = spawn(dir.path(), &env, &out, &err).await;
         let trust = config.trust;
-        let mut gateway = Self { child, address: listen, admin, dir, trust, env, out, err };
+        let mut gateway = Self { child, address: listen, admin, _ports: ports, dir, trust, env, out, err };
         gateway.serves().await;
         gateway
     }
@@ -181,20 +186,23 @@ impl Gateway {
         self.until_metric(metric::IN_FLIGHT, &[], count as f64).await;
     }
 
-    /// Waits until nothing is in flight and nothing queued, by `/metrics` and by `/status` (Q5).
+    /// Waits until nothing is in flight, nothing queued and no body held, by `/metrics` and by `/status` (Q5); until then
+    /// nothing may have panicked.
     pub async fn assert_idle(&self) {
-        eventually("in flight and queued are zero", async || {
+        eventually("in flight, queued and held are zero", async || {
             let (metrics, status) = (self.metrics().await, self.status().await);
             let seen = [
                 metrics.total(metric::IN_FLIGHT, &[]),
                 metrics.total(metric::QUEUED, &[]),
+                metrics.total(metric::BUFFERED_BYTES, &[]),
                 sum(&status, "in_flight").unwrap_or(f64::NAN),
                 sum(&status, "queued").unwrap_or(f64::NAN),
             ];
-            if seen == [0.0; 4] {
+            assert_eq!(metrics.total(metric::PANICS, &[]), 0.0, "{}", self.log());
+            if seen == [0.0; 5] {
                 Ok(())
             } else {
-                Err(format!("in flight, queued, twice: {seen:?} in {status}"))
+                Err(format!("in flight, queued, bytes, and the first two again: {seen:?} in {status}"))
             }
         })
         .await;
@@ -302,18 +310,37 @@ pub fn sum(value: &Value, key: &str) -> Option<f64> {
     }
 }
 
+/// A port that nobody has, neither now nor for one of his gateways that is about to start: while this is held, no other test
+/// of this machine takes it, whose process or folder it may be of. Else a test could find another's gateway where it
+/// waits for its own, and lose its connections when that one ends.
+#[derive(Debug)]
+struct Port {
+    address: SocketAddr,
+    /// Its name is the port's. It goes with the process, whatever ends that.
+    _mark: UnixListener,
+}
+
+impl Port {
+    fn take(port: u16) -> Option<Self> {
+        let name = LocalAddr::from_abstract_name(format!("tidegate-test-port-{port}")).ok()?;
+        let mark = UnixListener::bind_addr(&name).ok()?;
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok()?;
+        Some(Self { address, _mark: mark })
+    }
+}
+
 /// Two ports that nobody has: below those that the kernel gives to connections, which may take a port between its choice
-/// and its use, and each given once by this process.
-fn free_ports() -> (SocketAddr, SocketAddr) {
+/// and its use.
+fn free_ports() -> [Port; 2] {
     const PORTS: std::ops::Range<u32> = 30_000..32_768;
     static TURN: AtomicU32 = AtomicU32::new(0);
     let own = std::process::id().wrapping_mul(97);
     let mut ports = std::iter::repeat_with(|| own.wrapping_add(TURN.fetch_add(1, Ordering::Relaxed)))
         .take(PORTS.len())
         .filter_map(|turn| u16::try_from(PORTS.start + turn % (PORTS.end - PORTS.start)).ok())
-        .filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?.local_addr().ok());
+        .filter_map(Port::take);
     let mut port = || ports.next().expect("a free port");
-    (port(), port())
+    [port(), port()]
 }
 
 /// Starts the binary in `dir`; what it prints is added to the lines.

@@ -5,58 +5,15 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::deadline::within;
-
-/// Kinds of frames.
-pub mod kind {
-    #![expect(missing_docs, reason = "named as in RFC 9113, 6")]
-    pub const DATA: u8 = 0;
-    pub const HEADERS: u8 = 1;
-    pub const PRIORITY: u8 = 2;
-    pub const RST_STREAM: u8 = 3;
-    pub const SETTINGS: u8 = 4;
-    pub const PING: u8 = 6;
-    pub const GOAWAY: u8 = 7;
-    pub const WINDOW_UPDATE: u8 = 8;
-    pub const CONTINUATION: u8 = 9;
-}
-
-/// The flags END_STREAM, and ACK of settings and pings.
-pub const END_STREAM: u8 = 1;
-/// The flag END_HEADERS.
-pub const END_HEADERS: u8 = 4;
-
-/// Reasons for which a stream or a connection ends.
-pub mod reason {
-    #![expect(missing_docs, reason = "named as in RFC 9113, 7")]
-    pub const NO_ERROR: u32 = 0;
-    pub const PROTOCOL_ERROR: u32 = 1;
-    pub const REFUSED_STREAM: u32 = 7;
-    pub const CANCEL: u32 = 8;
-    pub const ENHANCE_YOUR_CALM: u32 = 11;
-}
+use crate::frame::PREFACE;
+pub use crate::frame::{ACK, END_HEADERS, END_STREAM, Frame, frame, kind, reason};
 
 /// The largest payload that every side takes, in bytes.
 const LARGEST: usize = 16 << 10;
-
-/// What a client of HTTP/2 sends first.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// A frame that came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Its kind.
-    pub kind: u8,
-    /// Its flags.
-    pub flags: u8,
-    /// Its stream; 0 for the connection.
-    pub stream: u32,
-    /// What it carries.
-    pub payload: Vec<u8>,
-}
 
 /// How a stream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,13 +71,13 @@ impl Streams {
     /// The next frame that is no matter of the connection; `None` at its end.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {
-            let frame = within("a frame, or the end", self.read()).await?;
+            let frame = within("a frame, or the end", Frame::read(&mut self.wire)).await.ok()?;
             match frame.kind {
                 kind::SETTINGS if frame.flags == 0 && self.is_alive => {
-                    self.send(kind::SETTINGS, END_STREAM, 0, &[]).await;
+                    self.send(kind::SETTINGS, ACK, 0, &[]).await;
                 }
                 kind::PING if frame.flags == 0 && self.is_alive => {
-                    self.send(kind::PING, END_STREAM, 0, &frame.payload).await;
+                    self.send(kind::PING, ACK, 0, &frame.payload).await;
                 }
                 kind::SETTINGS | kind::PING | kind::WINDOW_UPDATE => {}
                 kind::GOAWAY => self.farewell = number(&frame.payload, 4),
@@ -159,15 +116,6 @@ impl Streams {
         while self.next().await.is_some() {}
         self.farewell
     }
-
-    async fn read(&mut self) -> Option<Frame> {
-        let mut head = [0; 9];
-        self.wire.read_exact(&mut head).await.ok()?;
-        let [a, b, c, kind, flags, stream @ ..] = head;
-        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.wire.read_exact(&mut payload).await.ok()?;
-        Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
-    }
 }
 
 fn number(payload: &[u8], at: usize) -> Option<u32> {
@@ -178,12 +126,6 @@ fn number(payload: &[u8], at: usize) -> Option<u32> {
 pub fn post(path: &str) -> Vec<(&str, &str)> {
     let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "tidegate")];
     [&pseudo[..], &[("content-type", "application/json")]].concat()
-}
-
-/// A frame.
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a short frame").to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// The head of a request, in as many frames as it takes.

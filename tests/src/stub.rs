@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::deadline::within;
@@ -97,6 +97,8 @@ type Handler = Arc<dyn Fn(&Request) -> Script + Send + Sync>;
 struct Inner {
     log: Mutex<Log>,
     changed: watch::Sender<()>,
+    /// Told to take no new connections.
+    deaf: Notify,
     work: Mutex<Handler>,
     probes: Mutex<Handler>,
 }
@@ -134,6 +136,7 @@ impl Stub {
         let inner = Inner {
             log: Mutex::default(),
             changed: watch::Sender::new(()),
+            deaf: Notify::new(),
             work: Mutex::new(Arc::new(work)),
             probes: Mutex::new(Arc::new(healthy)),
         };
@@ -170,6 +173,11 @@ impl Stub {
             life.abort();
             let _ = life.await;
         }
+    }
+
+    /// Closes the port and goes on with the connections that there are, as servers do that were asked to stop.
+    pub fn deafen(&self) {
+        self.inner.deaf.notify_one();
     }
 
     /// Listens again, on the same port.
@@ -268,8 +276,11 @@ async fn accept(listener: TcpListener, inner: Arc<Inner>) {
                 connections.spawn(serve(Wire::new(stream), Open::new(Arc::clone(&inner))));
             }
             Some(_) = connections.join_next() => {}
+            () = inner.deaf.notified() => break,
         }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }
 
 /// An open connection in the log; dropped, it is closed.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::{EngineReport, Phase};
+use tidegate_shared::replica::EngineReport;
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -205,13 +205,13 @@ impl Dispatcher {
 
     /// A request ended, however it did; its place is free at once (Q5). `spent` is what its replica said of it.
     pub fn end(&mut self, now: Instant, lease: Lease, spent: &Spent) {
-        self.drain.ended(now);
+        self.drain.ended(now, lease.number);
         self.estimate.learn(&lease.facts, spent);
         spent.first_byte.into_iter().for_each(|took| self.lately.ended(now, lease.route, took));
         let idle = self.replicas.account(now, lease.replica, |replica| {
             replica.ledger.release(&lease.charge);
             let why = if lease.trial { None } else { replica.health.note(now, lease.sign) };
-            (replica.phase == Phase::Draining && replica.ledger.in_flight() == 0, why)
+            (replica.is_drained(), why)
         });
         let (idle, why) = idle.unwrap_or_default();
         self.pressed |= idle;
@@ -247,6 +247,8 @@ impl Dispatcher {
             self.grew(now, id, was_ready == 0);
         }
         self.pressed |= matches!(change, Change::Ready | Change::Failed | Change::Undrain);
+        // One that is idle already needs no drain. It is looked at once more, since a request may come until it is told.
+        self.pressed |= change == Change::Draining && self.replicas.get(id).is_some_and(Replica::is_drained);
         // Its probe says so at each look.
         self.pressed |= comes && change == Change::Asleep;
         let is_ready = self.replicas.ready();

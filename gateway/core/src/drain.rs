@@ -3,11 +3,17 @@
 //! The measure is completions per second of a place that is in use. So idle time says nothing (a quiet hour is not
 //! a slow one), a fleet that grows or shrinks is as fast as its places at once, and when nothing ends any more the
 //! estimate grows. It knows no replica: its caller says how many places there are.
+//!
+//! Until the first epoch is full that would call a fleet slow where a crowd has just begun: all the place-time is there
+//! and hardly an end. Until then requests are thought to take as long as the shortest did, and from there on to end as
+//! fast as those did that had lasted so long (a shifted exponential lifetime, of which some are still running).
 
 use tidegate_shared::time::{Duration, Instant};
 
 /// Completions that an epoch has at least.
 const EPOCH: u64 = 32;
+/// Requests of the first epoch that are followed one by one.
+const FIRST: usize = 64;
 
 /// Place-time in use, in microseconds, and the requests that ended in it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,24 +31,41 @@ pub struct Drain {
     running: u64,
     most_running: u64,
     at: Instant,
+    /// Requests that began.
+    began: u64,
+    /// The first epoch is over.
+    grown: bool,
+    /// When the first ones of the first epoch began, and how long those took that have ended.
+    first: Vec<(Instant, Option<Duration>)>,
 }
 
 impl Drain {
-    /// A request takes a place.
-    pub fn began(&mut self, now: Instant) {
+    /// A request takes a place. Gives its number, by which its end is told.
+    pub fn began(&mut self, now: Instant) -> u64 {
+        let number = self.began;
+        self.began += 1;
+        if !self.grown && self.first.len() < FIRST {
+            self.first.push((now, None));
+        }
         self.pass(now);
         self.running += 1;
         self.most_running = self.most_running.max(self.running);
+        number
     }
 
     /// A request ended, however it did, and its place is free.
-    pub fn ended(&mut self, now: Instant) {
+    pub fn ended(&mut self, now: Instant, number: u64) {
+        let known = usize::try_from(number).ok().and_then(|number| self.first.get_mut(number));
+        if let Some((began, took)) = known {
+            *took = Some(now.since(*began));
+        }
         self.pass(now);
         self.running = self.running.saturating_sub(1);
         self.current.ended += 1;
         if self.current.ended >= EPOCH.max(2 * self.most_running) {
             self.before = std::mem::take(&mut self.current);
             self.most_running = self.running;
+            (self.grown, self.first) = (true, Vec::new());
         }
     }
 
@@ -54,8 +77,21 @@ impl Drain {
             return None;
         }
         let used = self.before.used.saturating_add(self.used(now));
-        let micros = u128::from(used) * u128::from(count) / (u128::from(ended) * u128::from(places));
+        let (used, ended) = self.young(now).unwrap_or((u128::from(used), u128::from(ended)));
+        let micros = used.saturating_mul(u128::from(count)) / (ended * u128::from(places));
         Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+    }
+
+    /// Place-time that so many ends take, by those of the first epoch that are followed; `None` once it is over, and
+    /// while fewer than two of them have ended.
+    fn young(&self, now: Instant) -> Option<(u128, u128)> {
+        let ended = self.first.iter().filter_map(|(_, took)| *took);
+        let (count, shortest) = (ended.clone().count() as u128, ended.min()?);
+        let beyond = |(began, took): &(Instant, Option<Duration>)| {
+            took.unwrap_or_else(|| now.since(*began)).saturating_sub(shortest).as_micros()
+        };
+        let beyond: u128 = self.first.iter().map(beyond).sum();
+        (count >= 2).then(|| (shortest.as_micros() * count + beyond, count))
     }
 
     /// The same by guess, while no more than one request has ever ended: those that run are in the middle of what they
@@ -93,8 +129,8 @@ mod tests {
     fn seen(places: u64, rounds: u64, length: u64) -> (Drain, u64) {
         let mut drain = Drain::default();
         for round in 0..rounds {
-            (0..places).for_each(|_| drain.began(at(round * length)));
-            (0..places).for_each(|_| drain.ended(at((round + 1) * length)));
+            let all: Vec<_> = (0..places).map(|_| drain.began(at(round * length))).collect();
+            all.into_iter().for_each(|one| drain.ended(at((round + 1) * length), one));
         }
         (drain, rounds * length)
     }
@@ -145,17 +181,53 @@ mod tests {
     fn q2_before_anything_ended_those_that_run_are_in_the_middle_of_it() {
         let mut drain = Drain::default();
         assert_eq!(drain.guess_for(at(0), 1, 1), None);
-        (0..4).for_each(|_| drain.began(at(0)));
+        (0..4).for_each(|_| _ = drain.began(at(0)));
         assert_eq!(drain.time_for(at(2000), 8, 4), None, "nothing is measured");
         assert_eq!(drain.guess_for(at(2000), 8, 4), Some(Duration::from_secs(8)));
+    }
+
+    #[test]
+    fn q2_the_first_ends_of_a_crowd_do_not_make_it_slow() {
+        for length in [50, 500, 60_000] {
+            // They begin over nine tenths of what each takes.
+            let began = |n| at(n * length * 9 / 1200);
+            let mut drain = Drain::default();
+            let all: Vec<_> = (0..120).map(|n| drain.began(began(n))).collect();
+            for (n, one) in (0..).zip(all) {
+                let now = began(n) + Duration::from_millis(length);
+                drain.ended(now, one);
+                if let Some(each) = drain.time_for(now, 120, 120) {
+                    let (each, length) = (each.as_micros(), u128::from(length) * 1000);
+                    assert!(each.abs_diff(length) * 20 <= length, "{each} of {length} after {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn q2_of_lengths_without_a_memory_a_few_ends_tell_the_mean() {
+        // Quantiles of an exponential with a mean of a minute, all begun at once: at each end the rest is as long as ever.
+        let quantile = |n: u32| Duration::from_secs_f64(-(1.0 - (f64::from(n) + 0.5) / 120.0).ln() * 60.0);
+        let took: Vec<Instant> = (0..120).map(|n| at(0) + quantile(n)).collect();
+        let mut drain = Drain::default();
+        // Those that are followed are any of them.
+        let mut all: Vec<_> = (0..120).map(|_| drain.began(at(0))).collect();
+        for (n, took) in took.iter().enumerate() {
+            drain.ended(*took, all.remove(n * 71 % all.len()));
+            if n >= 10
+                && let Some(each) = drain.time_for(*took, 1, 1)
+            {
+                assert!((30..=120).contains(&each.as_secs()), "{each:?} after {n}");
+            }
+        }
     }
 
     #[test]
     fn q2_what_was_long_ago_is_forgotten() {
         let (mut drain, now) = seen(4, 30, 500);
         for n in 0..200 {
-            drain.began(at(now + n * 100));
-            drain.ended(at(now + (n + 1) * 100));
+            let one = drain.began(at(now + n * 100));
+            drain.ended(at(now + (n + 1) * 100), one);
         }
         assert_eq!(drain.time_for(at(now + 20_000), 1, 1), Some(Duration::from_millis(100)));
     }

@@ -85,6 +85,16 @@ impl Prefixes {
         holders.insert(0, replica);
     }
 
+    /// `replica` holds nothing any more. Goes through all that is remembered, and so is for what is rare.
+    pub fn forget(&mut self, replica: ReplicaId) {
+        for generation in [&mut self.young, &mut self.old] {
+            generation.retain(|_, holders| {
+                holders.retain(|holder| *holder != replica);
+                !holders.is_empty()
+            });
+        }
+    }
+
     /// Beginnings remembered.
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
@@ -128,6 +138,20 @@ mod tests {
             prefixes.by_length(&chain(&[1, 2, 3]), Some(ConversationKey(2))).collect();
         assert_eq!(known.first(), Some(&&[ReplicaId(2)][..]));
         assert_eq!(known.last(), Some(&&[ReplicaId(1)][..]));
+    }
+
+    #[test]
+    fn c6_r6_who_has_lost_its_cache_holds_nothing_and_others_hold_on() {
+        let mut prefixes = Prefixes::new(4);
+        for key in 1..=4 {
+            prefixes.hold(&chain(&[key, 0]), ReplicaId(1));
+        }
+        prefixes.hold(&chain(&[4, 9]), ReplicaId(2));
+        assert_eq!(prefixes.len(), 4, "over both generations");
+        prefixes.forget(ReplicaId(1));
+        assert_eq!((prefixes.holders(&chain(&[4, 0])), prefixes.len()), (Some(&[ReplicaId(2)][..]), 1));
+        prefixes.hold(&chain(&[1, 0]), ReplicaId(1));
+        assert_eq!(prefixes.holders(&chain(&[1, 7])), Some(&[ReplicaId(1)][..]), "what it holds anew");
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<
     }
     if let Some(store) = &admin.store {
         let url = (!undo).then(|| url_of(watched, id));
-        store.drained(watched.pool.name(), id, url, now);
+        store.drained(watched.pool.name(), id, url, admin.house.lasting(now));
     }
     let unsaved = match admin.store {
         Some(_) => unsaved(admin).await,

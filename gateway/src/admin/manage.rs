@@ -98,9 +98,13 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
             let Credit { configured, added, left } = admin.house.credit(now).ok_or_else(no_credit)?;
             Ok(json(&CreditAnswer { configured, added, left, unsaved }))
         }
-        Ask::Decisions => decisions(admin, find(admin, named_by(&path, "/decisions"))?, &query, now).await,
+        Ask::Decisions => {
+            let watched = find(admin, named_by(&path, "/decisions"))?;
+            decisions(admin, watched, &query, admin.house.lasting(now)).await
+        }
         _ => {
             let watched = find(admin, named_by(&path, "/sizing"))?;
+            let now = admin.house.lasting(now);
             if changes {
                 resize(watched, &body, now)?;
             }

@@ -119,10 +119,12 @@ impl Admin {
     fn deployment(&self, watched: &Watched) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
         let view = watched.control.view();
+        // Ages of what is kept go on while the machine sleeps.
+        let lasting = self.house.lasting(seen.at);
         let replicas = replicas(watched, &seen, &known, &view);
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
-            let age = past.age + seen.at.since(Instant::ZERO);
+            let age = past.age + lasting.since(Instant::ZERO);
             DecisionStatus::new(&past.decision, past.decision.at + age)
         });
         let sizing = watched.resizer.sizing();
@@ -146,9 +148,9 @@ impl Admin {
                 worst_case: sizing.worst_case(),
                 credit: view.spending.credit,
             }),
-            sizing: manage::sizing(watched, None, seen.at).sizing,
+            sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
-            drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
+            drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),
             trouble: view
                 .provider_error
                 .clone()
@@ -186,7 +188,7 @@ impl Admin {
             meter::tls_expires(until);
         }
         meter::buffered(self.gateway.budget.used());
-        self.render.render()
+        meter::page(&self.render)
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Either<Full<Bytes>, Feed>> {

@@ -22,19 +22,19 @@ use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 use super::Admin;
 use super::ask::Refusal;
 use super::tune::Feed;
+use crate::clock::Seldom;
 use crate::telemetry::meter;
 
 /// How long a connection may be idle or take to send a request's head.
 const HEADER_READ: Duration = Duration::from_secs(30);
-/// Connections at a time; who comes then waits until one ends. They take descriptors that clients want.
-const CONNECTIONS: usize = 256;
 /// Requests with a body that are answered at a time.
 const REQUESTS: usize = 32;
 
 type Answer = Response<Either<Full<Bytes>, Feed>>;
 
-/// Serves the operator's side for ever.
-pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
+/// Serves the operator's side for ever, on so many `connections` at a time; who comes then waits until one ends. They take
+/// descriptors that clients want.
+pub async fn serve(listener: TcpListener, admin: Arc<Admin>, connections: usize) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -42,7 +42,8 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
             return;
         }
     };
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(connections));
+    let (clock, stuck) = (admin.gateway.clock, Seldom::default());
     let looks = caught(service_fn(move |request: Request<Incoming>| {
         let admin = Arc::clone(&admin);
         async move { Ok::<_, Infallible>(admin.answer(request).await) }
@@ -63,7 +64,9 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!("cannot accept a connection on the admin port: {error}");
+                if stuck.is_due(clock.now()) {
+                    tracing::warn!("cannot accept a connection on the admin port: {error}");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

@@ -217,7 +217,7 @@ async fn keep(admin: &Admin, watched: &Watched, done: &Done) -> (bool, Option<St
     let kind = format!("{} as {}", done.engine, watched.provider);
     let model = watched.resizer.settings().model;
     let tuned = Tuned { target, model, kind, curve: drift::written(done) };
-    match watched.resizer.tune(tuned, admin.gateway.clock.now()) {
+    match watched.resizer.tune(tuned, admin.house.lasting(admin.gateway.clock.now())) {
         Ok(()) => {
             let why = unsaved(admin).await;
             (true, why.map(|why| format!("not on disk yet, a restart would forget it: {why}")))

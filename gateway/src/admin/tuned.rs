@@ -68,7 +68,7 @@ pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<
     let (changes, path) = (request.method() == Method::PUT, request.uri().path().to_owned());
     let body = if changes { body(admin, request).await? } else { Bytes::new() };
     let watched = find(admin, named_by(&path, "/tuned"))?;
-    let now = admin.gateway.clock.now();
+    let now = admin.house.lasting(admin.gateway.clock.now());
     if changes {
         fixed(watched)?;
         change(watched, &body, now)?;

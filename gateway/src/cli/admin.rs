@@ -104,7 +104,7 @@ pub(super) fn exchange(
     let site = Site::plain(url, patience);
     let place = Place { site: &site, prefix: url.prefix() };
     runtime.block_on(ask(place, request, patience)).map_err(|no| match no {
-        NoAnswer::Broken(why) => AdminError::foreign(url, why),
+        NoAnswer::Broken(why) | NoAnswer::NotNow(why) => AdminError::foreign(url, why),
         NoAnswer::Unreachable(why) => unreachable(why),
         no @ (NoAnswer::Slow(_) | NoAnswer::Late(_) | NoAnswer::Local(_)) => unreachable(no.to_string()),
     })

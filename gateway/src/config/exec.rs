@@ -42,7 +42,7 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
 }
 
 fn command(table: &mut Table<'_, '_>, key: &'static str) -> Option<Vec<String>> {
-    let found = table.required_list(key, value::any_text)?;
+    let found = table.required_command(key)?;
     let words: Vec<String> = found.value.into_iter().map(|word| word.value).collect();
     if words.first().is_none_or(String::is_empty) {
         table.faults().add(&found.place.without_value(), "must begin with the program to run");

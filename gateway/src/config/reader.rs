@@ -11,7 +11,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use tidegate_shared::problem::Problem;
 
 use super::nearest::meant;
-use super::value::Parsed;
+use super::value::{self, Parsed};
 
 /// Longest piece of a value that a fault repeats, in characters.
 const SHOWN: usize = 60;
@@ -83,7 +83,7 @@ impl<'i> Faults<'i> {
         if value.len() < written.len() {
             value.push('…');
         }
-        Place { path, value: without_login(&value), line: self.line(span.start) }
+        Place { path, value: without_secrets(&value), line: self.line(span.start) }
     }
 }
 
@@ -158,14 +158,15 @@ impl<'f, 'i> Table<'f, 'i> {
         self.read(key, parse)
     }
 
-    /// The list `key`, which must be given.
-    pub(super) fn required_list<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl Fn(&DeValue<'_>) -> Parsed<T>,
-    ) -> Option<Found<Vec<Found<T>>>> {
+    /// The command line `key`, which must be given.
+    pub(super) fn required_command(&mut self, key: &'static str) -> Option<Found<Vec<Found<String>>>> {
         self.demand(key);
-        self.list(key, parse)
+        self.command(key)
+    }
+
+    /// The command line `key`, if it is given. Its words may be secrets and are never repeated.
+    pub(super) fn command(&mut self, key: &'static str) -> Option<Found<Vec<Found<String>>>> {
+        self.elements(key, value::any_text, Place::without_value)
     }
 
     /// Where the setting `key` stands, if it is given; what it holds is not looked at.
@@ -180,6 +181,16 @@ impl<'f, 'i> Table<'f, 'i> {
         key: &'static str,
         parse: impl Fn(&DeValue<'_>) -> Parsed<T>,
     ) -> Option<Found<Vec<Found<T>>>> {
+        self.elements(key, parse, Place::clone)
+    }
+
+    /// The same; `shown` is what a fault of an element shows of it.
+    fn elements<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl Fn(&DeValue<'_>) -> Parsed<T>,
+        shown: impl Fn(&Place) -> Place,
+    ) -> Option<Found<Vec<Found<T>>>> {
         let (_, found) = self.entry(key)?;
         let path = join(&self.place.path, key);
         let place = self.faults.place(path.clone(), found);
@@ -187,8 +198,12 @@ impl<'f, 'i> Table<'f, 'i> {
             self.faults.add(&place.without_value(), "must be a list in brackets, such as [\"one\", \"two\"]");
             return None;
         };
-        let elements = array.iter().enumerate();
-        let value = elements.filter_map(|(i, one)| self.parse(format!("{path}[{i}]"), one, &parse)).collect();
+        let elements = array.iter().enumerate().filter_map(|(i, one)| {
+            let place = self.faults.place(format!("{path}[{i}]"), one);
+            let bad = |rule| self.faults.add(&shown(&place), rule);
+            parse(one.get_ref()).map_err(bad).ok().map(|value| Found { value, place: place.clone() })
+        });
+        let value = elements.collect();
         Some(Found { value, place })
     }
 
@@ -322,12 +337,12 @@ impl<'f, 'i> Table<'f, 'i> {
     }
 }
 
-/// `text` with what stands between `://` and `@` left out: it may be a password.
-fn without_login(text: &str) -> String {
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((before, rest)), Some((_, after))) if rest.contains('@') => format!("{before}://…@{after}"),
-        _ => text.to_owned(),
-    }
+/// `text` without what may be secret in a URL: what stands between `://` and `@`, and what follows `?`.
+fn without_secrets(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("://") else { return text.to_owned() };
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));
+    let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("…@", rest));
+    format!("{before}://{login}{rest}{query}")
 }
 
 fn join(path: &str, key: &str) -> String {

@@ -11,6 +11,7 @@ use tidegate_shared::problem::Problem;
 use toml::de::{DeTable, DeValue};
 
 use super::{Config, Deployment, base_of, reader, server};
+use crate::upstream::tls::Tls;
 
 /// The settings that can be changed while the gateway runs (A1, A5, A6, C1, M1).
 pub const RESIZABLE: [&str; 6] = ["min", "max", "mode", "target_concurrency", "autoscale", "price_cap"];
@@ -75,10 +76,18 @@ impl Config {
         }
         let mut found = config.into_iter().flat_map(|config| config.deployments);
         match found.find(|deployment| deployment.name == *name) {
-            Some(deployment) if problems.is_empty() => Ok(deployment),
+            // What was loaded of its files stays in use: on the disk, they may be in the middle of a change.
+            Some(deployment) if problems.is_empty() => {
+                Ok(Deployment { tls: self.tls_of(name), ..deployment })
+            }
             _ if problems.is_empty() => Err(fault("is not configured".to_owned())),
             _ => Err(problems),
         }
+    }
+
+    /// How the replicas of deployment `name` are connected to, as it was loaded.
+    fn tls_of(&self, name: &DeploymentName) -> Option<Tls> {
+        self.deployments.iter().find(|known| known.name == *name)?.tls.clone()
     }
 
     /// Which of [`RESIZABLE`] the file gives for deployment `name`; the others have their defaults.
@@ -138,6 +147,35 @@ mod tests {
         let config = Config::parse(FILE, Path::new("t.toml")).expect("a good file");
         assert_eq!(config.given(&DeploymentName::new("a")), BTreeSet::from(["min"]));
         assert_eq!(config.given(&DeploymentName::new("b")), BTreeSet::from(["mode"]));
+    }
+
+    #[test]
+    fn h6_files_that_broke_meanwhile_are_no_fault_of_a_size() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ca = folder.path().join("ca.pem");
+        let issuer = rcgen::CertificateParams::new(Vec::new()).expect("a name");
+        let issuer = issuer.self_signed(&rcgen::KeyPair::generate().expect("a key")).expect("a certificate");
+        std::fs::write(&ca, issuer.pem()).expect("write");
+        let secured = |name: &str| {
+            format!(
+                "[[deployment]]\nname = \"{name}\"\nreplica = [{{ url = \"https://h:1\" }}]\ntls.ca = \"{}\"\n",
+                ca.display()
+            )
+        };
+        let file = format!("{FILE}{}{}", secured("c"), secured("d"));
+        let config = Config::parse(&file, Path::new("t.toml")).expect("a good file");
+        for broken in ["no certificate", ""] {
+            std::fs::write(&ca, broken).expect("write");
+            let faults =
+                Config::parse(&file, Path::new("t.toml")).expect_err("the files are broken").to_string();
+            assert!(faults.contains("ca.pem"), "{faults}");
+            let set = BTreeMap::from([("max", "3".to_owned())]);
+            let other = config.resized(&DeploymentName::new("a"), &set).expect("it has no such files");
+            assert_eq!(other.sizing.max, 3);
+            let own =
+                config.resized(&DeploymentName::new("c"), &BTreeMap::new()).expect("its files are loaded");
+            assert!(own.tls.is_some() && own.tls == config.tls_of(&own.name), "what was loaded is in use");
+        }
     }
 
     #[test]

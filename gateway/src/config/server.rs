@@ -20,7 +20,8 @@ use super::{Config, Deployment, deployment, front, value};
 pub struct ServerLimits {
     /// Largest body of one request in bytes, 1 to 1 TiB, at most `buffered`; beyond: 413 (H4).
     pub body: u64,
-    /// Bytes of request bodies held at one time over all deployments, 1 to 1 TiB (Q1).
+    /// Bytes of request bodies held at one time over all deployments, 1 to 1 TiB (Q1); heads over HTTP/2 may take a quarter
+    /// beside, and 16 MiB in any case (C-072).
     pub buffered: u64,
     /// How long the connection to a replica may take, 1 ms to 1 h.
     pub connect: Duration,

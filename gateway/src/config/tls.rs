@@ -1,7 +1,7 @@
 //! Reads how the replicas of one deployment are connected to: `http2`, and the table `tls`.
 //!
-//! The files that `tls` names are read here, so that a configuration that exists can be used. Whether a replica
-//! accepts what they hold is for its probe.
+//! The files that `tls` names are read here, so that a configuration that exists can be used; not while the gateway runs,
+//! which goes on with what it has loaded. Whether a replica accepts what they hold is for its probe.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) fn read(table: &mut Table<'_, '_>, base: &Path, source: Option<&Sourc
     let secured = urls.contains(&true);
     let tls = match table.table("tls") {
         Some(inner) => self::tls(inner, base),
-        None if secured => Tls::load(TlsFiles::default()).ok(),
+        None if secured && !table.faults().is_running() => Tls::load(TlsFiles::default()).ok(),
         None => None,
     };
     (http2.is_some_and(|found| found.value), tls)
@@ -48,6 +48,9 @@ fn tls(mut table: Table<'_, '_>, base: &Path) -> Option<Tls> {
         }
     }
     table.finish();
+    if faults.is_running() {
+        return None;
+    }
     let place = |file| -> Place {
         let found: Option<&Found<PathBuf>> = match file {
             TlsFile::Ca => ca.as_ref(),

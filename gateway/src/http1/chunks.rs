@@ -41,7 +41,7 @@ enum At {
     LastLf,
     End,
     /// It is no chunked body, and never ends.
-    Broken,
+    Broken(BadChunk),
 }
 
 /// Where in a chunked body the reader is.
@@ -68,7 +68,7 @@ impl Chunks {
 
     /// The next data in `bytes`, which it is taken from together with the framing around it; `None` when there is none:
     /// the body is over or `bytes` is used up. The framing behind data is read at once, so that the end is known as
-    /// early as it can be.
+    /// early as it can be; what is wrong with it is said next, since the data came whole (H3).
     ///
     /// # Errors
     /// See [`BadChunk`]. The body has no end then that could be trusted, and this is all that is said from then on.
@@ -82,7 +82,8 @@ impl Chunks {
         self.left -= size as u64;
         if self.left == 0 {
             self.at = At::DataEnd;
-            self.skip(bytes)?;
+            // What broke it is kept, and so are the bytes that did.
+            let _ = self.skip(bytes);
         }
         Ok(Some(data))
     }
@@ -96,7 +97,7 @@ impl Chunks {
         while !matches!(self.at, At::Data | At::End)
             && let Some(byte) = bytes.get(read)
         {
-            self.at = self.step(*byte).inspect_err(|_| self.at = At::Broken)?;
+            self.at = self.step(*byte).inspect_err(|bad| self.at = At::Broken(*bad))?;
             read += 1;
         }
         bytes.advance(read);
@@ -157,7 +158,7 @@ impl Chunks {
             (At::TrailerLf, b'\n') => Ok(At::Trailer),
             (At::LastLf, b'\n') => Ok(At::End),
             (At::SizeEnd | At::TrailerLf | At::LastLf, _) => Err(BadChunk("a line ends with CR alone")),
-            (At::Broken, _) => Err(BadChunk("it was broken before")),
+            (At::Broken(bad), _) => Err(bad),
             (At::Data | At::End, _) => Ok(self.at),
         }
     }

@@ -31,7 +31,7 @@ const THROWN_SILENCE: Duration = Duration::from_secs(2);
 /// How long all of that may take; and, before it, how long the word with which TLS ends may wait for room.
 pub const THROWN_WITHIN: Duration = Duration::from_secs(30);
 
-/// The memory that bodies may take, over all requests of the process.
+/// Memory that many may take together, over all requests of the process: bodies, and the heads of HTTP/2.
 #[derive(Debug)]
 pub struct Budget {
     used: AtomicU64,
@@ -44,18 +44,29 @@ impl Budget {
         Arc::new(Self { used: AtomicU64::new(0), max })
     }
 
+    /// Bytes that there are.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    /// Takes so many bytes; `false` where there is no room for all of them: then none are taken.
+    pub fn take(&self, bytes: u64) -> bool {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > self.max {
-            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            self.give(bytes);
             return false;
         }
         true
+    }
+
+    /// Gives back so many of the bytes that were taken.
+    pub fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -68,7 +79,7 @@ pub struct Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.give(self.bytes);
     }
 }
 

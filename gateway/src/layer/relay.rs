@@ -30,9 +30,58 @@ const KEPT: usize = 64;
 /// What is said of a client that was given up.
 const STALLED: &str = "the client took nothing of the answer for too long";
 
+/// How long a client has had no room for what waits for it, in one pause or many. `M`: what is remembered of the
+/// beginning of a pause.
+#[derive(Debug, Default)]
+pub struct Pauses<M = ()> {
+    /// Since when it has none, and what it had taken then.
+    pause: Option<(Instant, u64, M)>,
+    /// How long all in all it had none before.
+    away: Duration,
+}
+
+impl<M> Pauses<M> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { pause: None, away: Duration::ZERO }
+    }
+
+    /// Whether it makes one, as far as was seen.
+    pub fn is_pausing(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// What was remembered of the beginning of the present one.
+    pub fn mark(&self) -> Option<&M> {
+        self.pause.as_ref().map(|(_, _, mark)| mark)
+    }
+
+    /// When the client is given up that has `taken` so many bytes, if it takes no more until then; `None` while nothing
+    /// `waits` for it. A pause that begins remembers `mark`.
+    pub fn until(
+        &mut self,
+        now: Instant,
+        (waits, taken): (bool, u64),
+        limit: Duration,
+        mark: M,
+    ) -> Option<Instant> {
+        if let Some((since, before, _)) = self.pause
+            && (before < taken || !waits)
+        {
+            self.away += now.since(since);
+            self.pause = None;
+        }
+        if !waits {
+            return None;
+        }
+        let (since, ..) = self.pause.get_or_insert((now, taken, mark));
+        Some(slow_by(*since, self.away, taken, limit))
+    }
+}
+
 /// When a client is given up that has taken nothing `since` then, had been away for so long `before`, and had taken so
 /// many bytes.
-pub fn slow_by(since: Instant, before: Duration, taken: u64, limit: Duration) -> Instant {
+pub(super) fn slow_by(since: Instant, before: Duration, taken: u64, limit: Duration) -> Instant {
     since + limit.min((limit + Duration::from_secs(taken / SLOWEST)).saturating_sub(before))
 }
 
@@ -192,6 +241,25 @@ mod tests {
         let crowd: Vec<_> = (0..=KEPT).map(|_| running.add(4).0).collect();
         crowd.iter().for_each(|key| running.remove(*key));
         assert!(running.answers.is_empty() && running.free.is_empty());
+    }
+
+    #[test]
+    fn h6_pauses_add_up_and_one_ends_when_something_is_taken_or_nothing_waits() {
+        let (limit, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        let at = |seconds: u32| Instant::ZERO + seconds * second;
+        let mut pauses = Pauses::new();
+        assert_eq!(pauses.until(at(1), (false, 0), limit, 'a'), None);
+        assert!(!pauses.is_pausing());
+        assert_eq!(pauses.until(at(10), (true, 0), limit, 'b'), Some(at(70)));
+        assert_eq!(pauses.until(at(20), (true, 0), limit, 'c'), Some(at(70)), "it goes on");
+        assert_eq!(pauses.mark(), Some(&'b'));
+        // Something was taken, and the rest waits: another pause.
+        assert_eq!(pauses.until(at(30), (true, 1), limit, 'd'), Some(at(30 + 60 - 20)));
+        assert_eq!(pauses.mark(), Some(&'d'));
+        assert_eq!(pauses.until(at(40), (false, 1), limit, 'e'), None);
+        assert_eq!(pauses.mark(), None);
+        assert_eq!(pauses.until(at(100), (true, 1), limit, 'f'), Some(at(100 + 60 - 30)));
+        assert!(pauses.is_pausing());
     }
 
     #[test]

@@ -62,7 +62,10 @@ impl Fleet for PoolFleet {
     fn sleep(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {
         Box::pin(async move {
             let endpoint = self.endpoint(id).ok_or(NoSleep::Unknown)?;
-            asleep::sleep((&*endpoint).into()).await
+            asleep::sleep((&*endpoint).into()).await?;
+            // An engine that sleeps has given up its memory; one that is only kept from running has not.
+            self.pool.change(id, Change::CacheLost);
+            Ok(())
         })
     }
 

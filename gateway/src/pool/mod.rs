@@ -190,6 +190,11 @@ impl Pool {
         self.locked(|state, now| state.dispatcher.too_slow(now, id))
     }
 
+    /// A replica that is ready says that it takes no requests now. Gives whether it gets none from now on.
+    pub fn not_now(self: &Arc<Self>, id: ReplicaId) -> bool {
+        self.locked(|state, now| state.dispatcher.not_now(now, id))
+    }
+
     /// What was decided about replicas and retries.
     pub fn judged(&self) -> Judged {
         let dispatcher = &self.state.lock().dispatcher;

@@ -60,7 +60,9 @@ impl NotReady {
         match self {
             Self::OtherModel { .. } => Some(Some(Unfit::OtherModel)),
             Self::NoAnswer(NoAnswer::Unreachable(_) | NoAnswer::Late(_)) => Some(Some(Unfit::Unreachable)),
-            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_)) | Self::Asleep => Some(None),
+            Self::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Broken(_) | NoAnswer::NotNow(_)) | Self::Asleep => {
+                Some(None)
+            }
             Self::NoAnswer(NoAnswer::Local(_)) => None,
         }
     }
@@ -151,32 +153,41 @@ impl Prober {
     /// Gives the reason for which the replica is down.
     async fn until_down(&self, pool: &Arc<Pool>, endpoint: &Endpoint) -> String {
         let mut probes = Probes::default();
-        let mut suspected = false;
+        let (mut suspected, mut doubtful) = (false, false);
+        // It says that it takes no requests now.
+        let mut aside = false;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(if suspected { STARTING } else { READY }) => {}
                 () = endpoint.until_suspected() => suspected = true,
             }
-            // Who is suspected may have begun anew, and is ready when it has loaded its model (C-028).
-            let look = match suspected {
+            // Who is suspected, or was not well, may have begun anew, and is ready when it has loaded its model (C-028).
+            let look = match suspected || doubtful {
                 true => self.readiness(endpoint).await,
                 false => self.health(endpoint).await.map_err(NotReady::from),
             };
             let no = match look {
                 // The gateway's own trouble says nothing about the replica.
                 Err(NotReady::NoAnswer(NoAnswer::Local(_))) => continue,
+                // Its answers would keep it alive.
+                Err(no @ NotReady::OtherModel { .. }) => return no.to_string(),
                 Err(no) => no,
                 Ok(()) => {
+                    doubtful = false;
                     probes.well();
-                    if std::mem::take(&mut suspected) {
+                    if std::mem::take(&mut suspected) | std::mem::take(&mut aside) {
                         endpoint.well();
                         pool.change(endpoint.id(), Change::Ready);
                     }
                     continue;
                 }
             };
+            if matches!(no, NotReady::NoAnswer(NoAnswer::NotNow(_))) {
+                aside = self.puts_aside(pool, endpoint, &no, aside);
+            }
             let slow = matches!(no, NotReady::NoAnswer(NoAnswer::Slow(_) | NoAnswer::Late(_)));
             let how = if slow { Unwell::Slow } else { Unwell::Wrong };
+            doubtful |= !slow;
             let life = Life { last_bytes: endpoint.last_bytes(), busy: pool.in_flight(endpoint.id()) > 0 };
             match probes.unwell(self.clock.now(), how, life) {
                 // It is late because it works.
@@ -188,6 +199,17 @@ impl Prober {
                 Judgement::Slow | Judgement::Down => return no.to_string(),
             }
         }
+    }
+
+    /// An engine that is about to end says so at its health check, and finishes what it has (C-058). Gives whether it gets
+    /// nothing new from now on; `before` says whether that was so already.
+    fn puts_aside(&self, pool: &Arc<Pool>, endpoint: &Endpoint, no: &NotReady, before: bool) -> bool {
+        let aside = pool.not_now(endpoint.id());
+        if aside && !before {
+            endpoint.note_trouble(&no.to_string());
+            tracing::warn!("{} gets no new requests, as it says that it is not ready: {no}", endpoint.name());
+        }
+        aside
     }
 
     async fn readiness(&self, endpoint: &Endpoint) -> Result<(), NotReady> {
@@ -244,7 +266,7 @@ pub async fn look(clock: Clock, endpoint: &Endpoint) -> Option<NotWell> {
     if look.at < since {
         let at = clock.now();
         let seen = match health(endpoint, LOOK).await {
-            Err(NoAnswer::Broken(_)) => Some(NotWell::Loading),
+            Err(NoAnswer::Broken(_) | NoAnswer::NotNow(_)) => Some(NotWell::Loading),
             Err(NoAnswer::Unreachable(_)) => Some(NotWell::Gone),
             Ok(()) | Err(NoAnswer::Slow(_) | NoAnswer::Late(_) | NoAnswer::Local(_)) => None,
         };
@@ -259,7 +281,10 @@ async fn health(endpoint: &Endpoint, patience: Duration) -> Result<(), NoAnswer>
     match status {
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(()),
         status if status.is_success() => Ok(()),
-        status => Err(format!("/health answers {status}: {}", excerpt(&body)).into()),
+        status => {
+            let why = format!("/health answers {status}: {}", excerpt(&body));
+            Err(if status == StatusCode::SERVICE_UNAVAILABLE { NoAnswer::NotNow(why) } else { why.into() })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! shown never decides what is done.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,7 +23,9 @@ impl fmt::Debug for Progress {
 impl Progress {
     /// Standard error, with bars if it is a terminal.
     pub fn stderr() -> Self {
-        Self { bars: io::stderr().is_terminal(), line: Box::new(|line| eprintln!("{line}")) }
+        // Nobody may be there any more to read it.
+        let line = |line: &str| drop(writeln!(io::stderr(), "{line}"));
+        Self { bars: io::stderr().is_terminal(), line: Box::new(line) }
     }
 
     /// Plain lines to `line`.

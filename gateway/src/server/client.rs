@@ -23,9 +23,6 @@ use crate::layer::read::THROWN_WITHIN;
 
 /// How often a connection that nobody reads from is asked whether its client is still there; half of what H7 allows.
 const LOOK: Duration = Duration::from_millis(500);
-/// Bytes that one connection over HTTP/2 reads before others have their turn, those who take its bodies among them:
-/// what they have not taken yet is counted nowhere (C-072).
-const TURN: usize = 64 << 10;
 
 /// Virtual calls, a box or another type of everything around it in the clear would cost more than to ask each time.
 #[derive(Debug)]
@@ -167,13 +164,11 @@ impl AsyncWrite for ClientStream {
 pub(super) struct Reread {
     ahead: BytesMut,
     inner: ClientStream,
-    /// Bytes read in this turn.
-    read: usize,
 }
 
 impl Reread {
     pub(super) fn new(ahead: BytesMut, inner: ClientStream) -> Self {
-        Self { ahead, inner, read: 0 }
+        Self { ahead, inner }
     }
 }
 
@@ -187,15 +182,7 @@ impl AsyncRead for Reread {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
-            if this.read >= TURN {
-                this.read = 0;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let before = buf.filled().len();
-            let read = Pin::new(&mut this.inner).poll_read(cx, buf);
-            this.read = if read.is_ready() { this.read + buf.filled().len() - before } else { 0 };
-            return read;
+            return Pin::new(&mut this.inner).poll_read(cx, buf);
         }
         let size = buf.remaining().min(this.ahead.len());
         buf.put_slice(this.ahead.get(..size).unwrap_or_default());

@@ -36,6 +36,8 @@ pub(super) async fn handle(
     let id = core.ids.of(&head.fields);
     let path = head.target.path();
     let mut record = Record::new(&core.gateway.sink, Some(client), &head.method, path, id);
+    #[cfg(test)]
+    super::tests::panics_if_asked(path);
     if is_crowded(head) {
         body.discard();
         return respond::error(record, &ApiError::bad_head(BadHead::TooLarge));

@@ -1,31 +1,91 @@
 //! From an accepted socket to one that HTTP is read from, where the gateway speaks TLS to clients (H6).
 //!
-//! Each handshake is part of its connection's own task, and bounded by the limit on heads (C-124). One that fails is
-//! counted with its reason, and told at debug only: whoever scans ports would fill a log. A client that speaks HTTP in
-//! the clear is told so in the clear.
+//! Each handshake is part of its connection's own task, is over within ten seconds, or the limit on heads where that is
+//! shorter, and one of so many at a time (C-124). One that fails is counted with its reason, and told at debug only:
+//! whoever scans ports would fill a log. A client that speaks HTTP in the clear is told so in the clear.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use rustls::{Error, ServerConfig};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::client::ClientStream;
 use super::link::Link;
 use super::secure::Secured;
-use super::{Closing, Core, http1};
+use super::{Core, http1};
 use crate::telemetry::meter::{self, GaveUp, TlsFailure};
 
 /// The first byte of a client that speaks TLS.
 const TLS: u8 = 22;
+
+/// The longest that a handshake may take, from the connection on: a few exchanges with a client that is there.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Handshakes that a core has under way at a time: each holds some tens of KiB for somebody who has shown nothing yet.
+pub(super) const AT_A_TIME: usize = 256;
+/// For how long one is never sent away for others: longer than it takes over any line.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The handshakes of one core. Who finds no room waits, and whoever is longest over his own leaves for him: else so many
+/// that only begin would keep everybody out for as long as the limit is.
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    room: Semaphore,
+    waiting: Cell<usize>,
+    wanted: Notify,
+}
+
+impl Default for Handshakes {
+    fn default() -> Self {
+        Self { room: Semaphore::new(AT_A_TIME), waiting: Cell::new(0), wanted: Notify::new() }
+    }
+}
+
+impl Handshakes {
+    /// Waits for room for one more.
+    async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+        if let Ok(room) = self.room.try_acquire() {
+            return Some(room);
+        }
+        let _waits = Waits::new(&self.waiting);
+        self.wanted.notify_one();
+        self.room.acquire().await.ok()
+    }
+
+    /// Resolves once it is over its grace and somebody waits for its place.
+    async fn outstayed(&self) {
+        sleep(GRACE).await;
+        while self.waiting.get() == 0 {
+            self.wanted.notified().await;
+        }
+    }
+}
+
+/// Counts one more who waits, until it is dropped.
+struct Waits<'a>(&'a Cell<usize>);
+
+impl<'a> Waits<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 /// What became of a handshake.
 enum Shaken {
@@ -44,13 +104,13 @@ pub(super) async fn shake(
     client: IpAddr,
 ) -> Option<ClientStream> {
     let clock = core.gateway.clock;
-    let by = clock.timer(clock.now() + core.gateway.limits.header_read);
+    let by = clock.timer(clock.now() + core.gateway.limits.header_read.min(LIMIT));
     let shaken = {
-        let mut stops = pin!(stops(&core.closing));
+        let mut told = pin!(core.closing.told());
         tokio::select! {
-            shaken = begin(config, stream, by, client) => shaken,
+            shaken = begin(&core.handshakes, config, stream, by, client) => shaken,
             // Nothing was asked for yet.
-            () = &mut stops => Shaken::None,
+            () = poll_fn(|cx| core.closing.poll_begun(told.as_mut(), cx)) => Shaken::None,
         }
     };
     match shaken {
@@ -64,13 +124,13 @@ pub(super) async fn shake(
     }
 }
 
-/// Resolves when the gateway begins to stop.
-async fn stops(closing: &Closing) {
-    let mut told = pin!(closing.told.notified());
-    poll_fn(|cx| if closing.begun.get() { Poll::Ready(()) } else { told.as_mut().poll(cx) }).await;
-}
-
-async fn begin(config: Arc<ServerConfig>, stream: TcpStream, by: Instant, client: IpAddr) -> Shaken {
+async fn begin(
+    shaking: &Handshakes,
+    config: Arc<ServerConfig>,
+    stream: TcpStream,
+    by: Instant,
+    client: IpAddr,
+) -> Shaken {
     let mut first = [0];
     // Looks without taking: nothing is set up for a client that sends nothing.
     match timeout_at(by, stream.peek(&mut first)).await {
@@ -87,16 +147,24 @@ async fn begin(config: Arc<ServerConfig>, stream: TcpStream, by: Instant, client
         let is_http = first.iter().all(u8::is_ascii_uppercase);
         return if is_http { Shaken::Clear(stream) } else { Shaken::None };
     }
-    let failure = match timeout_at(by, TlsAcceptor::from(config).accept(stream)).await {
-        Ok(Ok(shaken)) => {
+    let hands = async {
+        let _room = shaking.enter().await;
+        tokio::select! {
+            biased;
+            shaken = TlsAcceptor::from(config).accept(stream) => Some(shaken),
+            () = shaking.outstayed() => None,
+        }
+    };
+    let failure = match timeout_at(by, hands).await {
+        Ok(Some(Ok(shaken))) => {
             let (stream, session) = shaken.into_inner();
             return Shaken::Done(Box::new(Secured::new(stream, session)));
         }
-        Ok(Err(error)) => {
+        Ok(Some(Err(error))) => {
             tracing::debug!(%client, %error, "TLS handshake");
             reason(&error)
         }
-        Err(_) => TlsFailure::Slow,
+        Ok(None) | Err(_) => TlsFailure::Slow,
     };
     meter::tls_failed(failure);
     Shaken::None

@@ -23,6 +23,7 @@ use crate::clock;
 use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
 use crate::http1::head::{Head, RequestHead};
+use crate::http1::turn::UnderWay;
 use crate::http1::write::{self, After, Framing};
 use crate::layer::body::Response;
 use crate::layer::{read, respond};
@@ -42,7 +43,7 @@ struct About {
 
 /// Serves the requests of a connection, until it ends.
 pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
-    let mut closing = pin!(core.closing.told.notified());
+    let mut closing = pin!(core.closing.told());
     loop {
         let head = match next(core, &link, closing.as_mut()).await {
             Next::Request(head) => head,
@@ -57,6 +58,7 @@ pub(super) async fn serve(core: &Rc<Core>, link: Shared, client: IpAddr) {
             }
             Next::End => break,
         };
+        let _under_way = UnderWay::begin();
         let Head { message: mut request, keeps, .. } = head;
         let about = About { version: request.version, is_head: request.method == Method::HEAD, keeps };
         let response = answer(core, &link, client, &mut request).await;
@@ -100,7 +102,7 @@ fn slow_head(core: &Core) -> ApiError {
 }
 
 /// The next request, unless none begins in time or is whole in time after that, or the gateway stops before it begins.
-async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notified<'_>>) -> Next {
+async fn next(core: &Core, link: &Shared, mut closing: Pin<&mut Notified<'_>>) -> Next {
     let (clock, limit) = (core.gateway.clock, core.gateway.limits.header_read);
     let mut by = clock.in_turn() + limit;
     let mut begun = false;
@@ -113,7 +115,7 @@ async fn next(core: &Core, link: &Shared, mut closing: std::pin::Pin<&mut Notifi
         if !begun && !idle {
             (begun, by) = (true, clock.in_turn() + limit);
         }
-        let stops = core.closing.begun.get() || closing.as_mut().poll(cx).is_ready();
+        let stops = core.closing.poll_begun(closing.as_mut(), cx).is_ready();
         if stops && idle {
             return Poll::Ready(Next::End);
         }
@@ -216,7 +218,7 @@ async fn refuse(core: &Core, link: &Shared, client: IpAddr, error: &ApiError) {
 }
 
 /// Ends the connection, within bounds. A client that still sends gets to see its answer: what comes is thrown away.
-async fn linger(mut link: Link) {
+pub(super) async fn linger(mut link: Link) {
     if link.is_given_up() {
         return;
     }

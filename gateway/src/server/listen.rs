@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -13,10 +14,21 @@ const BACKLOG: i32 = 4096;
 /// When a peer that is silent is asked whether it is still there, and how long unacknowledged bytes are waited for.
 const PEER_GONE: Duration = Duration::from_secs(60);
 
-/// Descriptors that neither clients nor their requests take.
+/// Descriptors that neither clients, nor their requests, nor operators take.
 const RESERVE: usize = 64;
 /// Clients that may be connected however few descriptors there are.
 const CLIENTS_MIN: usize = 16;
+/// The operator's connections, of any number of descriptors: at least so many, and at most.
+const OPERATORS: RangeInclusive<usize> = 4..=256;
+
+/// How many connections may be open at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Of clients.
+    pub clients: usize,
+    /// Of the operator's side.
+    pub operators: usize,
+}
 
 /// One listener per core, all on one address.
 pub type Listeners = Vec<TcpListener>;
@@ -45,21 +57,23 @@ pub fn bind(address: SocketAddr, count: usize) -> io::Result<Listeners> {
 }
 
 /// Allows this process as many open descriptors as it may have: the usual soft limit of 1,024 is there for programs
-/// that use `select`. Engines inherit it. Gives how many clients may be connected at a time, [`clients`] of that.
-pub fn raise_descriptor_limit() -> usize {
+/// that use `select`. Engines inherit it. Gives the [`room`] that there is with them.
+pub fn raise_descriptor_limit() -> Room {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-    clients(getrlimit(Resource::Nofile).current)
+    room(getrlimit(Resource::Nofile).current)
 }
 
-/// How many clients may be connected at a time with so many descriptors (`None`: no limit). A request takes one here
-/// and one to its replica, so half of them, less a reserve: listeners, probes, files, the operator's side.
-fn clients(descriptors: Option<u64>) -> usize {
+/// How many connections there may be with so many descriptors (`None`: no limit): a share for operators; a request takes one
+/// here and one to its replica, so half of the rest for clients, less a reserve: listeners, probes, files.
+fn room(descriptors: Option<u64>) -> Room {
     let descriptors =
         descriptors.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
-    (descriptors.saturating_sub(RESERVE) / 2).clamp(CLIENTS_MIN, Semaphore::MAX_PERMITS)
+    let operators = (descriptors / 32).clamp(*OPERATORS.start(), *OPERATORS.end());
+    let clients = descriptors.saturating_sub(RESERVE + operators) / 2;
+    Room { clients: clients.clamp(CLIENTS_MIN, Semaphore::MAX_PERMITS), operators }
 }
 
 fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -86,9 +100,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h6_clients_leave_a_descriptor_for_each_of_their_requests() {
-        assert_eq!([Some(1024), Some(524_288), Some(64)].map(clients), [480, 262_112, 16]);
-        assert!(clients(None) > 1 << 30);
+    fn h6_clients_and_operators_leave_a_descriptor_for_each_request() {
+        let room = |descriptors| {
+            let Room { clients, operators } = room(descriptors);
+            (clients, operators)
+        };
+        assert_eq!([64, 1024].map(|limit| room(Some(limit))), [(16, 4), (464, 32)]);
+        assert_eq!(room(Some(524_288)), (261_984, 256));
+        assert!(room(None).0 > 1 << 30);
+        for limit in 128..10_000 {
+            let (clients, operators) = room(Some(limit));
+            assert!(2 * clients + operators + RESERVE <= usize::try_from(limit).expect("small"), "{limit}");
+        }
     }
 
     #[test]

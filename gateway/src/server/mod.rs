@@ -6,7 +6,7 @@ mod client;
 mod handle;
 mod handshake;
 mod http1;
-mod http2;
+pub mod http2;
 pub mod link;
 mod listen;
 mod reply;
@@ -17,23 +17,23 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tidegate_shared::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{LocalOptions, LocalRuntime};
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use certificate::Shown;
 use link::Link;
-pub use listen::{Listeners, bind, raise_descriptor_limit};
+pub use listen::{Listeners, Room, bind, raise_descriptor_limit};
 
-use crate::clock::{self, Clock};
+use crate::clock::{self, Clock, Seldom};
 use crate::config::ServerLimits;
 use crate::deployment::Directory;
 use crate::http1::fill::poll_fill;
@@ -52,9 +52,6 @@ const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 /// it was told at once, and what it sends left in smaller bursts (see [`crate::http1::turn`]).
 const TURNS: u32 = 256;
 
-/// How often it is logged that clients wait for room.
-const FULL: Duration = Duration::from_secs(10);
-
 /// What all cores share.
 #[derive(Debug)]
 pub struct Gateway {
@@ -66,6 +63,8 @@ pub struct Gateway {
     pub limits: ServerLimits,
     /// The memory that bodies may take.
     pub budget: Arc<Budget>,
+    /// The memory that heads over HTTP/2 may take: [`http2::heads::budget`].
+    pub heads: Arc<Budget>,
     /// Where records of requests go.
     pub sink: Arc<Sink>,
     /// When the gateway started, in seconds of Unix time.
@@ -102,8 +101,11 @@ pub struct Core {
     pub relays: Rc<Relays>,
     ids: RequestIds,
     closing: Closing,
-    /// When it was last logged that clients wait for room.
-    full: Cell<Option<Instant>>,
+    handshakes: handshake::Handshakes,
+    /// That clients wait for room.
+    full: Seldom,
+    /// That none can be accepted.
+    stuck: Seldom,
 }
 
 /// Whether connections take no further request.
@@ -118,13 +120,21 @@ impl Closing {
         self.begun.set(true);
         self.told.notify_waiters();
     }
+
+    /// What [`Self::poll_begun`] waits with: each who waits has one, pinned.
+    fn told(&self) -> Notified<'_> {
+        self.told.notified()
+    }
+
+    /// Ready once it has begun, as often as it is asked; else the task of `told` is woken then.
+    fn poll_begun(&self, told: Pin<&mut Notified<'_>>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.begun.get() { Poll::Ready(()) } else { told.poll(cx) }
+    }
 }
 
 impl Core {
     fn note_full(&self) {
-        let now = self.gateway.clock.now();
-        if self.full.get().is_none_or(|last| now.since(last) >= FULL) {
-            self.full.set(Some(now));
+        if self.full.is_due(self.gateway.clock.now()) {
             tracing::warn!("new clients wait: as many are connected as the limit of open files allows");
         }
     }
@@ -179,8 +189,9 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     tokio::task::spawn_local(space::sweep(gateway.limits.buffered, cores));
     let (shutdown, mut stage) = (gateway.limits.shutdown, gateway.stage.clone());
-    let (ids, full) = (RequestIds::default(), Cell::new(None));
-    let core = Rc::new(Core { gateway, upstream, relays, ids, closing: Closing::default(), full });
+    let (closing, handshakes) = (Closing::default(), handshake::Handshakes::default());
+    let (ids, full, stuck) = (RequestIds::default(), Seldom::default(), Seldom::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full, stuck });
     let (open, mut connections) = mpsc::channel(1);
     accept(&core, listener, open).await;
     core.closing.begin();
@@ -206,7 +217,9 @@ async fn accept(core: &Rc<Core>, listener: TcpListener, open: Open) {
                 tokio::task::spawn_local(connection);
             }
             Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
+                if core.stuck.is_due(core.gateway.clock.now()) {
+                    tracing::warn!("cannot accept a connection: {error}");
+                }
                 tokio::time::sleep(NO_DESCRIPTOR).await;
             }
         }
@@ -279,7 +292,7 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
     if agreed == Some(false) {
         return Opening::Http1(Link::new(stream, ahead));
     }
-    let mut told = pin!(closing.told.notified());
+    let mut told = pin!(closing.told());
     let known = async {
         loop {
             match http2::PREFACE.get(..ahead.len()) {
@@ -292,7 +305,7 @@ async fn opening(closing: &Closing, mut stream: client::ClientStream, limit: Dur
             }
             let read = poll_fn(|cx| {
                 let read = poll_fill(&mut stream, cx, &mut ahead);
-                let stops = closing.begun.get() || told.as_mut().poll(cx).is_ready();
+                let stops = closing.poll_begun(told.as_mut(), cx).is_ready();
                 if read.is_pending() && stops && ahead.is_empty() { Poll::Ready(Ok(0)) } else { read }
             });
             match read.await {

@@ -19,7 +19,7 @@ use crate::http1::spare;
 use crate::http1::turn::Turn;
 use crate::http1::write::{self, Framing};
 use crate::layer::body::ResponseBody;
-use crate::layer::relay::slow_by;
+use crate::layer::relay::Pauses;
 
 /// A piece up to this size is copied behind what waits before it.
 const COPIED: usize = 16 << 10;
@@ -48,10 +48,7 @@ pub(super) struct Reply {
     cut: bool,
     /// What has come leaves when it is over.
     turn: Turn,
-    /// Since when the client has no room, and what it had taken then.
-    pause: Option<(Instant, u64)>,
-    /// How long all in all it had none before.
-    away: Duration,
+    pauses: Pauses,
 }
 
 impl Reply {
@@ -61,17 +58,8 @@ impl Reply {
         head(waiting.small());
         let left = if let Framing::Length(length) = framing { length } else { 0 };
         let over = body.is_none();
-        Self {
-            waiting,
-            framing,
-            left,
-            body,
-            over,
-            cut: false,
-            turn: Turn::default(),
-            pause: None,
-            away: Duration::ZERO,
-        }
+        let (turn, pauses) = (Turn::default(), Pauses::new());
+        Self { waiting, framing, left, body, over, cut: false, turn, pauses }
     }
 
     /// Sends what there is, until all is sent.
@@ -104,22 +92,10 @@ impl Reply {
     /// for answers of replicas in general: here they count also when the replica has done its part.
     pub(super) fn until(&mut self, clock: Clock, limit: Duration) -> Option<Instant> {
         let waits = !self.waiting.is_empty();
-        if !waits && self.pause.is_none() {
+        if !waits && !self.pauses.is_pausing() {
             return None;
         }
-        let (now, taken) = (clock.now(), self.waiting.taken);
-        if let Some((since, before)) = self.pause
-            && (before < taken || !waits)
-        {
-            self.away += now.since(since);
-            self.pause = None;
-        }
-        let (since, _) = *self.pause.get_or_insert((now, taken));
-        if waits {
-            return Some(slow_by(since, self.away, taken, limit));
-        }
-        self.pause = None;
-        None
+        self.pauses.until(clock.now(), (waits, self.waiting.taken), limit, ())
     }
 
     /// The client is too slow. Whether this is new: an answer may have been taken away before.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2 as client_http2;
+use hyper::client::conn::{http1 as client_http1, http2 as client_http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_gateway_core::config::Limits;
 use tidegate_scaler::fleet::{Change, Fleet};
@@ -21,7 +21,6 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::deployment::Deployment;
-use crate::http1::fields::Name;
 use crate::openai::ApiError;
 use crate::pool::{Pool, PoolFleet};
 use crate::probe::Prober;
@@ -100,6 +99,7 @@ pub(super) async fn gateway(
         directory: Directory::new(vec![Arc::new(deployment)]),
         limits: ServerLimits::default(),
         budget: Budget::new(1 << 20),
+        heads: crate::server::http2::heads::budget(1 << 20),
         sink: Arc::new(Sink { clock, access, nowhere: meter }),
         created: 0,
         clients: Arc::new(Semaphore::new(10)),
@@ -277,14 +277,57 @@ async fn a_client_that_has_sent_nothing_does_not_keep_the_gateway_from_stopping(
     assert!(matches!(begun.await, Opening::Http1(_)), "a request that has begun is read");
 }
 
+/// Asking for this panics, in these tests: nothing that a client can send does.
+const PANICS: &str = "/v1/panics";
+
+pub(super) fn panics_if_asked(path: &str) {
+    assert_ne!(path, PANICS, "at sixes and sevens");
+}
+
 #[tokio::test]
-async fn c_062_a_panic_is_answered_in_openais_shape_over_either_protocol() {
-    // Both catch it by this.
-    let mut handler = std::pin::pin!(async { panic!("at sixes and sevens") });
-    let answer = std::future::poll_fn(|cx| http1::caught(handler.as_mut(), cx)).await;
-    let kind = answer.fields.get(Name::ContentType).expect("a type");
-    assert_eq!((answer.status, kind), (StatusCode::INTERNAL_SERVER_ERROR, &b"application/json"[..]));
-    let body = answer.body.collect().await.expect("a body").to_bytes();
-    assert_eq!(body, ApiError::internal().body());
-    assert!(!String::from_utf8_lossy(&body).contains("at sixes and sevens"));
+async fn c_062_a_panic_is_answered_in_openais_shape_over_either_protocol_and_the_connection_goes_on() {
+    let (told, _cut) = mpsc::unbounded_channel();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let access = AccessLog::file(file.path()).expect("a log");
+    let engine = endless(told).await;
+    let (gateway, _, stage) = gateway(engine, Duration::from_secs(1), Arc::clone(&access)).await;
+    let listener =
+        bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
+    let to = listener.local_addr().expect("address");
+    let ended = spawn(gateway, 0, listener).expect("a core");
+
+    let stream = TcpStream::connect(to).await.expect("connect");
+    let (mut two, connection) =
+        client_http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("h2");
+    let second = tokio::spawn(connection);
+    let stream = TcpStream::connect(to).await.expect("connect");
+    let (mut one, connection) = client_http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1.1");
+    let first = tokio::spawn(connection);
+    for _ in 0..2 {
+        let ask = |path: &str| {
+            let request = Request::post(format!("http://{to}{path}")).header("host", to.to_string());
+            request.body(Full::<Bytes>::default()).expect("a request")
+        };
+        let answers = [
+            one.send_request(ask(PANICS)).await.expect("one"),
+            two.send_request(ask(PANICS)).await.expect("two"),
+        ];
+        for answer in answers {
+            let kind = answer.headers().get("content-type").expect("a type").clone();
+            assert_eq!(
+                (answer.status(), kind.as_bytes()),
+                (StatusCode::INTERNAL_SERVER_ERROR, &b"application/json"[..])
+            );
+            let body = answer.into_body().collect().await.expect("a body").to_bytes();
+            assert_eq!(body, ApiError::internal().body());
+            assert!(!String::from_utf8_lossy(&body).contains("at sixes and sevens"));
+        }
+    }
+    access.flush();
+    let log = std::fs::read_to_string(file.path()).expect("the log");
+    assert_eq!(log.matches("\"status\":500").count(), 4, "{log}");
+    drop((one, two));
+    stage.send_replace(Stage::Cutting);
+    ended.await.expect("the core ends in peace");
+    drop((first, second));
 }

@@ -1,22 +1,23 @@
 //! Prometheus metrics. The only module that names the `metrics` crate; every name comes from
 //! `tidegate_shared::names::metric`, and handles are made once, not per request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dashmap::DashMap;
-pub use metrics::Counter;
-use metrics::{Histogram, Label, gauge};
+use metrics::{Counter, Histogram, Label, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_util::MetricKindMask;
+use parking_lot::Mutex;
 use tidegate_shared::decision::Refusal;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::names::metric::{self as name, Kind};
 use tidegate_shared::replica::Phase;
-use tidegate_shared::request::Route;
+use tidegate_shared::request::{Outcome, Route};
 
+use super::tally::{TALLIES, Tally};
 use crate::openai::{Operation, Usage};
 
 /// Gauges of what is gone are forgotten after this time without an update; they are updated at each scrape.
@@ -62,15 +63,20 @@ pub async fn keep_up(render: PrometheusHandle, every: Duration) {
 }
 
 /// Counts requests that a replica failed.
-pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Counter {
-    let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
-    metrics::counter!(name::UPSTREAM_ERRORS, &labels)
+pub fn upstream_errors(deployment: &DeploymentName, replica: &str) -> Arc<Tally> {
+    TALLIES.of(name::UPSTREAM_ERRORS, deployment, replica)
 }
 
 /// Counts figures of a replica's engine that cannot be true, and pages of it that cannot be read.
-pub fn signal_errors(deployment: &DeploymentName, replica: &str) -> Counter {
-    let labels = [("deployment", deployment.to_string()), ("replica", replica.to_owned())];
-    metrics::counter!(name::SIGNAL_ERRORS, &labels)
+pub fn signal_errors(deployment: &DeploymentName, replica: &str) -> Arc<Tally> {
+    TALLIES.of(name::SIGNAL_ERRORS, deployment, replica)
+}
+
+/// The page of all metrics.
+pub fn page(render: &PrometheusHandle) -> String {
+    let mut page = render.render();
+    TALLIES.render(&mut page);
+    page
 }
 
 /// Counts handlers that panicked.
@@ -157,9 +163,9 @@ fn as_f64(value: u64) -> f64 {
 /// The handles of one deployment.
 pub struct DeploymentMeter {
     name: String,
-    /// Answered with 200, by operation: nearly all of them.
+    /// Answered by a replica with 200 and to the end, by operation: nearly all of them.
     served: [OnceLock<Counter>; Operation::ALL.len()],
-    requests: DashMap<(Option<Operation>, u16), Counter>,
+    requests: DashMap<(Option<Operation>, u16, Option<Outcome>), Counter>,
     routes: [Counter; 5],
     refusals: DashMap<Refusal, Counter>,
     seconds: Histogram,
@@ -169,6 +175,8 @@ pub struct DeploymentMeter {
     prompt: Counter,
     cached: Counter,
     output: Counter,
+    /// The replicas of the last scrape.
+    told: Mutex<BTreeSet<String>>,
 }
 
 impl std::fmt::Debug for DeploymentMeter {
@@ -201,24 +209,32 @@ impl DeploymentMeter {
             prompt: counter(name::PROMPT_TOKENS),
             cached: counter(name::CACHED_TOKENS),
             output: counter(name::OUTPUT_TOKENS),
+            told: Mutex::default(),
         })
     }
 
-    /// A request was answered with `status`.
-    pub fn answered(&self, operation: Option<Operation>, status: u16, took: Duration) {
+    /// A request was answered with `status`; a replica's answer ended as `outcome` says (C-126).
+    pub fn answered(
+        &self,
+        operation: Option<Operation>,
+        status: u16,
+        outcome: Option<Outcome>,
+        took: Duration,
+    ) {
         let make = || {
             let labels = [
                 ("deployment", self.name.clone()),
                 ("endpoint", operation.map_or("", Operation::as_str).to_owned()),
                 ("status", status.to_string()),
+                ("outcome", outcome.map_or("", Outcome::as_str).to_owned()),
             ];
             metrics::counter!(name::REQUESTS, &labels)
         };
-        let served =
-            operation.filter(|_| status == 200).and_then(|operation| self.served.get(operation as usize));
+        let good = status == 200 && outcome == Some(Outcome::Complete);
+        let served = operation.filter(|_| good).and_then(|operation| self.served.get(operation as usize));
         match served {
             Some(counter) => counter.get_or_init(make).increment(1),
-            None => count(&self.requests, (operation, status), make),
+            None => count(&self.requests, (operation, status, outcome), make),
         }
         self.seconds.record(took);
     }
@@ -270,9 +286,16 @@ impl DeploymentMeter {
         if let Some(target) = figures.target {
             gauge!(name::TARGET, &[deployment()]).set(f64::from(target));
         }
-        for (replica, in_flight) in &figures.in_flight {
-            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.clone())]).set(f64::from(*in_flight));
-        }
+        let in_flight = |replica: &str, count: u32| {
+            gauge!(name::IN_FLIGHT, &[deployment(), ("replica", replica.to_owned())]).set(f64::from(count));
+        };
+        let there: BTreeSet<String> = figures.in_flight.iter().map(|(replica, _)| replica.clone()).collect();
+        // Who is gone counts no more from now on, and not only once it is forgotten (C-104).
+        let mut told = self.told.lock();
+        told.difference(&there).for_each(|gone| in_flight(gone, 0));
+        *told = there;
+        drop(told);
+        figures.in_flight.iter().for_each(|(replica, count)| in_flight(replica, *count));
         for (reason, count) in &figures.decisions {
             let labels = [deployment(), ("reason", (*reason).to_owned())];
             metrics::counter!(name::DECISIONS, &labels).absolute(*count);
@@ -302,7 +325,7 @@ fn count<K: Eq + Hash>(counters: &DashMap<K, Counter>, kind: K, make: impl FnOnc
 }
 
 /// The gauges of one deployment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Requests in the queue.
     pub queued: u32,
@@ -327,6 +350,30 @@ pub struct Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn c_104_a_replica_that_is_gone_has_no_request_in_flight() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let render = recorder.handle();
+        let told = |replica: &str| {
+            let page = page(&render);
+            let line = page.lines().find(|line| line.starts_with(name::IN_FLIGHT) && line.contains(replica));
+            line.and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
+        };
+        metrics::with_local_recorder(&recorder, || {
+            let meter = DeploymentMeter::new("chat");
+            let at = |in_flight: &[(&str, u32)]| {
+                let in_flight = in_flight.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+                meter.gauges(&Figures { in_flight, ..Figures::default() });
+            };
+            at(&[("chat-1", 7), ("chat-2", 3)]);
+            assert_eq!(told("chat-1").as_deref(), Some("7"));
+            at(&[("chat-2", 4)]);
+            assert_eq!((told("chat-1").as_deref(), told("chat-2").as_deref()), (Some("0"), Some("4")));
+            at(&[("chat-1", 1)]);
+            assert_eq!((told("chat-1").as_deref(), told("chat-2").as_deref()), (Some("1"), Some("0")));
+        });
+    }
 
     #[tokio::test]
     async fn g1_histograms_are_summed_up_though_nobody_scrapes() {

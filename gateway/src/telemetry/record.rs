@@ -248,7 +248,7 @@ impl Drop for Record {
         let now = self.0.sink.clock.in_turn();
         let status = self.outcome_status();
         let took = now.since(self.0.arrived);
-        self.0.meter.answered(self.0.operation, status, took);
+        self.0.meter.answered(self.0.operation, status, self.0.outcome, took);
         if let Some(queued) = self.0.queued {
             self.0.meter.queued(queued);
         }

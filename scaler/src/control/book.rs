@@ -65,8 +65,10 @@ struct Member {
     queued: bool,
     /// A provider call for it is running; there is never a second one.
     busy: bool,
-    /// An operator takes it out.
+    /// An operator takes it out, or its provider ends it.
     let_go: bool,
+    /// Its provider ends it, which is not undone.
+    ending: bool,
     /// Set once it has to go.
     end: Option<End>,
     /// No provider call before this moment.
@@ -100,7 +102,7 @@ struct End {
 
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
-        let (ordered_here, queued, busy, let_go) = (false, false, false, false);
+        let (ordered_here, queued, busy, let_go, ending) = (false, false, false, false, false);
         let (end, not_before) = (None, Instant::ZERO);
         let (turned, began) = (since, since);
         Self {
@@ -114,6 +116,7 @@ impl Member {
             queued,
             busy,
             let_go,
+            ending,
             end,
             not_before,
         }
@@ -139,6 +142,9 @@ impl Book {
             match member.end.take() {
                 Some(End { told: true, .. }) => {}
                 Some(End { why, told: false }) => news.push((*id, Change::Gone { why })),
+                None if member.ending => {
+                    news.push((*id, Change::Gone { why: "its provider has ended it".to_owned() }));
+                }
                 None => news.push((*id, member.ended("it vanished from its provider".to_owned()))),
             }
             false
@@ -178,6 +184,11 @@ impl Book {
             }
             // One that serves and was stopped by somebody else is for its probe to notice.
             InstanceState::Up { .. } | InstanceState::Parked { .. } => Vec::new(),
+            // Who serves there is drained like one that an operator takes out.
+            InstanceState::Ending { .. } => {
+                member.ending = true;
+                Vec::new()
+            }
             InstanceState::Exited { how, output } => {
                 let why = quote(how, output);
                 member.end = Some(End { why: why.clone(), told: true });
@@ -221,11 +232,12 @@ impl Book {
         told.then(|| (id, Change::StartFailed { why: why.to_owned() }))
     }
 
-    /// Exactly these are taken out, of those that have not to go anyway; tells what to announce.
+    /// Exactly these are taken out, and those that their provider ends, of those that have not to go anyway; tells what to
+    /// announce.
     pub(super) fn let_go(&mut self, out: &BTreeMap<ReplicaId, Drained>) -> Vec<News> {
         let living = self.members.iter_mut().filter(|(_, member)| member.end.is_none());
         let news = living.filter_map(|(id, member)| {
-            let goes = out.contains_key(id);
+            let goes = member.ending || out.contains_key(id);
             let went = std::mem::replace(&mut member.let_go, goes);
             (goes != went).then_some((*id, if goes { Change::Drain } else { Change::Undrain }))
         });

@@ -134,7 +134,9 @@ impl ControlStatus {
     /// Takes in what the provider lists: so it answers.
     pub(super) fn listed(&self, instances: &[Instance]) {
         let why = |one: &Instance| match &one.state {
-            InstanceState::Pending { why } | InstanceState::Queued { why } => Some((one.id, why.clone())),
+            InstanceState::Pending { why }
+            | InstanceState::Queued { why }
+            | InstanceState::Ending { why } => Some((one.id, why.clone())),
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => None,
         };
         let mut view = self.lock();

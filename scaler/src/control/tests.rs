@@ -10,6 +10,7 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Capacity;
 use world::World;
 
+mod cases;
 mod parked;
 mod release;
 mod world;
@@ -198,6 +199,19 @@ async fn c5_a_stop_waits_for_the_drain() {
     world.finish(2);
     world.reaches("gone 2").await;
     assert_eq!(world.log(), ["stop 2", "gone 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c5_an_idle_replica_is_stopped_at_once_when_it_is_drained() {
+    let world = World::new();
+    world.left_over(1);
+    world.left_over(2);
+    let _run = Loop::start(&world, sizing(1, 2));
+    world.reaches("drain 2").await;
+    let drained = tokio::time::Instant::now();
+    world.reaches("stop 2").await;
+    let before_the_next_tick = tokio::time::Instant::now() - drained < Duration::from_millis(500);
+    assert!(before_the_next_tick, "nothing runs there");
 }
 
 #[tokio::test(start_paused = true)]

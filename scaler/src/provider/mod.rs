@@ -107,6 +107,12 @@ pub enum InstanceState {
         /// Base URL without a trailing slash.
         url: String,
     },
+    /// Its provider, or somebody beside the gateway, is ending it: it gets no new request, what runs there may finish, and
+    /// it is not asked to stop (C-058). It does not come back.
+    Ending {
+        /// For people.
+        why: String,
+    },
     /// It has ended by itself.
     Exited {
         /// Exit code or signal, for people.

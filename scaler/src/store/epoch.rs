@@ -23,12 +23,12 @@ pub struct Epoch {
 pub struct Stamp {
     /// The run.
     pub epoch: Epoch,
-    /// The moment, on the clock of that run.
+    /// The moment, on the clock of that run that goes on while the machine sleeps ([`crate::house::House::lasting`]).
     pub at: Instant,
 }
 
 impl Epoch {
-    /// How long ago `then` was at `now` of this run; zero if the clocks say that it is yet to come. Exact while the
+    /// How long ago `then` was at `now` of this run, by the same clock as [`Stamp::at`]; zero if the clocks say that it is yet to come. Exact while the
     /// machine was not booted in between; else by the wall clock, and 30 days at most.
     pub fn since(&self, then: &Stamp, now: Instant) -> Duration {
         let after = |epoch: Duration, at: Instant| epoch.saturating_add(at.since(Instant::ZERO));

@@ -136,7 +136,8 @@ pub struct StoreView {
     pub unreadable: Vec<String>,
 }
 
-/// A handle on the one store of a gateway; cheap to clone.
+/// A handle on the one store of a gateway; cheap to clone. All moments that it is given are by the clock that goes on while
+/// the machine sleeps ([`crate::house::House::lasting`]).
 #[derive(Clone, Debug)]
 pub struct Store {
     desk: Arc<Desk>,

@@ -1,7 +1,6 @@
 //! The store over real files: what survives, what is bounded, what is refused, and a disk that does not take it.
 
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use tidegate_shared::decision::{Rule, ScaleReason};
@@ -10,10 +9,11 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 
 use super::*;
-use crate::house::{Asleep, Credit, House};
+use crate::house::{Credit, House};
 use tidegate_scaler_core::budget::{Bounds, Moment};
 
 mod lost;
+mod slept;
 mod unreadable;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -140,37 +140,6 @@ async fn m2_a_restart_pays_for_the_time_between_once() {
         Money(1_000_500 - 104_000),
         "spent by one that is gone now"
     );
-}
-
-#[tokio::test]
-async fn m2_what_runs_is_paid_for_while_the_machine_sleeps() {
-    let (dir, slept) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
-    let (store, kept) = open(dir.path(), 100);
-    let told = Arc::clone(&slept);
-    let asleep = Asleep::new(move || Duration::from_secs(told.load(Ordering::Relaxed)));
-    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]).that_sleeps(asleep);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    let see = |second| {
-        house.with_budget(at(second), |budget, paid| {
-            budget.see(&chat(), &[replica(1)], false, Moment { now: at(second), paid })
-        });
-        house.keep(&chat(), at(second));
-        house.credit(at(second)).unwrap().left
-    };
-    assert_eq!((see(0), see(10)), (Money(100_000_000), Money(100_000_000 - 10_000)));
-    slept.store(3600, Ordering::Relaxed);
-    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "an hour of sleep, and 11 s awake");
-    slept.store(3599, Ordering::Relaxed);
-    assert_eq!(see(11), Money(100_000_000 - 3_611_000), "no time goes back");
-    store.close().await;
-
-    // The next run of the same boot began 20 s later, by a clock that goes on in sleep.
-    let (store, kept) = open(dir.path(), 100 + 3611 + 20);
-    let house = House::kept(credit(100_000_000), store.clone(), kept, &[chat()]);
-    house.open(&chat(), Price::FREE, 0, at(0));
-    house.resume(&chat(), &[ReplicaId(1)], at(0));
-    assert_eq!(house.credit(at(0)).unwrap().left, Money(100_000_000 - 3_631_000), "nothing twice");
-    store.close().await;
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ impl Dispatcher {
                 });
                 self.ready(now, id, |phase| phase != Phase::Draining);
             }
+            Change::CacheLost => self.prefixes.forget(id),
             Change::OwnOnly => self.replicas.update(now, id, |replica| replica.own_only = true),
             Change::Undrain => self.undrain(now, id),
             Change::Draining | Change::Parked | Change::Asleep | Change::Waking => self.rest(now, id, change),
@@ -107,7 +108,10 @@ impl Dispatcher {
                 self.replicas.update(now, id, |replica| replica.out = false);
                 self.park(now, id);
             }
-            (Change::Asleep, Some(Phase::Starting)) => self.park(now, id),
+            (Change::Asleep, Some(Phase::Starting)) => {
+                self.prefixes.forget(id);
+                self.park(now, id);
+            }
             (Change::Waking, _) => {
                 self.replicas.update(now, id, |replica| replica.ordered = now);
                 self.enter(now, id, Phase::Waking);

@@ -69,6 +69,25 @@ impl Dispatcher {
         true
     }
 
+    /// A replica that is ready says at its health check that it takes no requests now, as an engine does that is about to end:
+    /// it gets nothing new, and what it has goes on (C-058). Not when fewer than half of the fleet would be open: such an
+    /// answer of many is that of a fleet under load, and one that answers is better than none (C-006). Gives whether it gets
+    /// nothing; ask again at each such answer.
+    pub fn not_now(&mut self, now: Instant, id: ReplicaId) -> bool {
+        let ready = self.replicas.iter().filter(|known| known.phase == Phase::Ready);
+        let (all, shut) = ready.fold((0, 0), |(all, shut), known| {
+            (all + 1, shut + usize::from(known.id != id && !known.is_open()))
+        });
+        let Some(known) = self.replicas.get(id).filter(|known| known.phase == Phase::Ready) else {
+            return false;
+        };
+        let aside = (shut + 1) * 2 <= all;
+        if known.suspect != aside {
+            self.change(now, id, if aside { Change::Suspect } else { Change::Ready });
+        }
+        aside
+    }
+
     /// Whether a failed request may be sent again, at the cost of a replica's work; if so, it counts.
     pub fn may_retry(&mut self, now: Instant) -> bool {
         self.budget.retry(now)

@@ -142,7 +142,7 @@ impl Dispatcher {
             self.moved(now, facts);
         }
         self.settle();
-        self.drain.began(now);
+        let number = self.drain.began(now);
         let counts = matches!(route, Route::Placed | Route::Any | Route::Rehomed);
         let weight = self.replicas.get(replica).map_or(1, |chosen| self.replicas.weight(chosen));
         if counts {
@@ -161,7 +161,7 @@ impl Dispatcher {
         let (reserved, sign) = (self.estimate.output(facts), Sign::Neutral);
         // A replica that was chosen is known.
         let (trial, charge) = taken.unwrap_or_else(|| (false, Ledger::default().charge(now, cost)));
-        Lease { replica, route, reserved, sign, trial, charge, facts: Arc::clone(facts) }
+        Lease { replica, route, reserved, sign, trial, number, charge, facts: Arc::clone(facts) }
     }
 
     /// Where the request comes from. The longest known prompt that it continues counts, and where that is shared, what is

@@ -64,6 +64,11 @@ pub(super) struct Replica {
 }
 
 impl Replica {
+    /// Whether it drains and nothing runs there.
+    pub(super) fn is_drained(&self) -> bool {
+        self.phase == Phase::Draining && self.ledger.in_flight() == 0
+    }
+
     /// One that was ordered just now.
     pub(super) fn new(now: Instant, id: ReplicaId, phase: Phase, capacity: Capacity, turn: Turn) -> Self {
         Self {

@@ -8,6 +8,7 @@ mod explain;
 mod fair;
 mod growth;
 mod hold;
+mod joining;
 mod judge;
 mod line;
 mod load;
@@ -20,7 +21,7 @@ mod shared;
 mod unfit;
 mod walk;
 
-use tidegate_shared::replica::Capacity;
+use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::request::{ConversationKey, Identity, Priority, Route};
 
 use super::*;
@@ -179,6 +180,22 @@ fn r5_a_home_that_is_only_suspected_stays_home() {
     let back = forward(dispatcher.arrive(ms(6), &ask(1)));
     assert_eq!((back.route, back.replica), (Route::Home, home));
     dispatcher.end(ms(7), back, &Spent::default());
+}
+
+#[test]
+fn c5_the_scaler_looks_at_once_when_nothing_runs_on_one_that_drains() {
+    let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+    let lease = forward(dispatcher.arrive(ms(1), &ask(0)));
+    let (busy, idle) = (lease.replica, ReplicaId(3 - lease.replica.0));
+    dispatcher.take_pressed();
+    dispatcher.change(ms(2), busy, Change::Draining);
+    assert!(!dispatcher.take_pressed(), "a request runs there");
+    dispatcher.end(ms(3), lease, &Spent::default());
+    assert!(dispatcher.take_pressed(), "it has ended");
+    dispatcher.change(ms(4), idle, Change::Draining);
+    assert!(dispatcher.take_pressed(), "none runs there");
+    dispatcher.change(ms(5), ReplicaId(9), Change::Draining);
+    assert!(!dispatcher.take_pressed(), "there is no such replica");
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub struct Lease {
     pub sign: Sign,
     /// Whether it is the one request by which the replica shows that it can be trusted again.
     pub(super) trial: bool,
+    /// Its number in the measure of the drain.
+    pub(super) number: u64,
     pub(super) charge: Charge,
     pub(super) facts: Arc<RequestFacts>,
 }
@@ -99,6 +101,8 @@ pub enum Change {
     Undrain,
     /// It is put to sleep: it was drained, and nothing runs there (C6).
     Parked,
+    /// Its engine has given up its cache, as engines do that sleep: no beginning of a prompt counts as held there (C6, R6).
+    CacheLost,
     /// Its engine turns out to sleep already: whoever parked it is gone. Only one that starts is parked by that.
     Asleep,
     /// It is parked, and is being woken (C6).

@@ -54,7 +54,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         view: &watched.control.view(),
         burn: Price(burn),
         recent: &recent,
-        drift: drift::told(watched, watched.resizer.tuned(seen.at).as_ref()),
+        drift: drift::told(watched, watched.resizer.tuned(admin.house.lasting(seen.at)).as_ref()),
         start_took,
     })
 }

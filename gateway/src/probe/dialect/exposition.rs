@@ -66,8 +66,8 @@ fn sample<'a>(line: &'a str, family: &str) -> Option<Sample<'a>> {
         }
         None => ("", rest),
     };
-    // After the value there may be a time.
-    let value = rest.split_ascii_whitespace().next()?;
+    // After the value there may be a time. Where there is none at all, that is no number either.
+    let value = rest.split_ascii_whitespace().next().unwrap_or_default();
     Some(Sample { name, labels, value: value.parse().unwrap_or(f64::NAN) })
 }
 
@@ -118,6 +118,7 @@ mod tests {
         assert_eq!(one("vllm:n{} +Inf\n").value, f64::INFINITY);
         assert!(one("vllm:n NaN\n").value.is_nan());
         assert!(one("vllm:n <b>4</b>\n").value.is_nan());
+        assert!(one("vllm:n{engine=\"0\"} \n").value.is_nan() && one("vllm:n \n").value.is_nan());
     }
 
     #[test]

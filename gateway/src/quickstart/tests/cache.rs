@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -12,6 +13,10 @@ use super::{World, heard, silent};
 
 /// Set for the child of [`killed`] only.
 const CHILD: &str = "TIDEGATE_TEST_QUICKSTART_WORLD";
+/// What that child says before it is killed.
+const MOMENT: &str = "TIDEGATE_TEST_QUICKSTART_MOMENT";
+/// After this a start says nothing more.
+const LAST: &str = "Unpacking";
 
 async fn prepared(world: &World) -> Engine {
     prepare_in(&world.place(), &world.pins(), &silent()).await.unwrap()
@@ -101,24 +106,26 @@ async fn of_two_at_once_one_fetches_and_the_other_says_that_it_waits() {
 
 #[tokio::test]
 async fn a_start_killed_anywhere_is_recovered_by_the_next() {
-    for moment in ["Making", "Fetching tideengine", "Installing", "Fetching tidemodel", "Unpacking"] {
+    for moment in ["Making", "Fetching tideengine", "Installing", "Fetching tidemodel", LAST] {
         let world = World::new();
         killed(&world, moment).await;
         assert!(!world.model().exists(), "{moment}");
         let (progress, lines) = heard();
         prepare_in(&world.place(), &world.pins(), &progress).await.unwrap();
         let said = lines.lock().unwrap().join("\n");
-        let engine_was_done = moment.ends_with("tidemodel") || moment == "Unpacking";
+        let engine_was_done = moment.ends_with("tidemodel") || moment == LAST;
         assert_eq!(!said.contains("Installing"), engine_was_done, "{moment}: {said}");
         assert!(!world.cache().join("scratch").exists());
     }
 }
 
-/// Runs a quickstart in a process of its own and kills it, but not its children, when it says `moment`.
+/// Runs a quickstart in a process of its own and kills it, but not its children, when it has said `moment`. It waits for that:
+/// on a busy machine it would be done before it is killed.
 async fn killed(world: &World, moment: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "quickstart::tests::cache::child_of_killed"])
         .env(CHILD, &world.dir)
+        .env(MOMENT, moment)
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -139,9 +146,26 @@ async fn killed(world: &World, moment: &str) {
 #[ignore = "only a part of a_start_killed_anywhere_is_recovered_by_the_next"]
 async fn child_of_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
-    let world = World::at(dir.into());
-    let progress = super::Progress::lines(|line| eprintln!("{line}"));
+    let (world, moment) = (World::at(dir.into()), std::env::var(MOMENT).unwrap());
+    let said = AtomicBool::new(false);
+    let progress = super::Progress::lines(move |line| {
+        // What runs at that moment runs on, and what would come next does not begin.
+        if said.load(Ordering::Relaxed) {
+            wait_to_be_killed();
+        }
+        eprintln!("{line}");
+        said.fetch_or(line.starts_with(&moment), Ordering::Relaxed);
+        if line.starts_with(LAST) {
+            wait_to_be_killed();
+        }
+    });
     prepare_in(&world.place(), &world.pins(), &progress).await.unwrap();
+}
+
+fn wait_to_be_killed() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 #[tokio::test]

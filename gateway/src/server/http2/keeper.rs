@@ -134,6 +134,14 @@ impl Keeper {
         }
     }
 
+    /// There is no room for what it has sent of heads: it ends, at once where that was said before.
+    pub(super) fn crowded(&mut self, now: Instant, tally: &Tally) -> Step {
+        if matches!(self.stage, Stage::Cutting(_)) || tally.is_blocked() {
+            return Step::Drop;
+        }
+        self.cut(now, Some(GaveUp::Heads))
+    }
+
     fn cut(&mut self, now: Instant, why: Option<GaveUp>) -> Step {
         self.stage = Stage::Cutting(now + GOODBYE);
         Step::Cut(why)

@@ -3,11 +3,13 @@
 //! The frames, the compression of heads and the windows are the `h2` library's, which bounds what a client can make it
 //! hold: blocks of headers without an end (CVE-2024-27316), streams that are reset before they are taken up, resets
 //! that it is made to send, small frames of data; one answer to a ping or to settings is sent before the next is
-//! read. What is decided here is when a connection ends, by [`keeper`], and how large the heads of its open requests may be
-//! together; each request is for [`stream`].
+//! read. What is decided here is when a connection ends, by [`keeper`], and whether there is room for a head, by [`heads`]; each
+//! request is for [`stream`].
 
 pub(super) mod body;
+mod frame;
 mod head;
+pub mod heads;
 mod keeper;
 mod stream;
 mod wire;
@@ -37,11 +39,7 @@ const STREAMS: u32 = 256;
 /// Largest head, in bytes as HTTP/2 counts them. Those over the limit of all heads and under this one are answered with
 /// the reason. Of those over this one the library keeps nothing, answers with a bare 431 and tells nobody; and it ends the
 /// connection of one four times as large. To hold them for a better answer is what the limit is there against.
-const HEADERS: u32 = 128 << 10;
-/// Bytes of the heads of all open requests of one connection, as HTTP/2 counts them (C-072): 4 KiB for each. A head costs its
-/// client a byte for a field that the connection has had before, and the gateway all of it. Those beyond are refused
-/// as streams beyond [`STREAMS`] are.
-const HEADS: usize = 1 << 20;
+const LARGEST_HEAD: u32 = 128 << 10;
 /// Bytes that a client may send ahead on one stream and on one connection.
 const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// Bytes of one answer that wait for the socket, at most: a client may open its windows and read nothing.
@@ -54,14 +52,14 @@ pub(super) async fn serve<S: Socket>(core: Rc<Core>, socket: S, client: IpAddr) 
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADERS)
+        .max_header_list_size(LARGEST_HEAD)
         .initial_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)
         .max_send_buffer_size(SENT_AHEAD);
     let limit = core.gateway.limits.header_read;
     let Ok(Ok(mut connection)) = tokio::time::timeout(limit, builder.handshake(wire)).await else { return };
     let pings = connection.ping_pong();
-    let driver = Driver { core, tally, client, connection, pings, alarm: Alarm::default() };
+    let driver = Driver { core, tally, client, connection, pings, alarm: Alarm::default(), loose: 0 };
     if let Err(error) = driver.run().await {
         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
             meter::gave_up(GaveUp::Flood);
@@ -77,6 +75,8 @@ struct Driver<S: Socket> {
     connection: Connection<Wire<S>, Bytes>,
     pings: Option<PingPong>,
     alarm: Alarm,
+    /// Bytes that are taken of the budget of heads for those that are no request's yet, or are none's.
+    loose: u64,
 }
 
 impl<S: Socket> Driver<S> {
@@ -84,9 +84,10 @@ impl<S: Socket> Driver<S> {
     async fn run(mut self) -> Result<(), h2::Error> {
         let core = Rc::clone(&self.core);
         let tally = Rc::clone(&self.tally);
-        let (mut stopped, mut stuck) = (pin!(core.closing.told.notified()), pin!(tally.told.notified()));
+        let (mut stopped, mut stuck) = (pin!(core.closing.told()), pin!(tally.told.notified()));
         let mut keeper = Keeper::new(core.gateway.clock.now(), core.gateway.limits.header_read);
         poll_fn(|cx| {
+            tally.begin_turn();
             loop {
                 match self.connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(request))) => {
@@ -101,16 +102,25 @@ impl<S: Socket> Driver<S> {
                 if self.pings.as_mut().is_some_and(|pings| pings.poll_pong(cx).is_ready()) {
                     keeper.ponged(now, &tally);
                 }
-                let stops = core.closing.begun.get() || stopped.as_mut().poll(cx).is_ready();
+                let stops = core.closing.poll_begun(stopped.as_mut(), cx).is_ready();
                 // It is asked of the tally whether it was told.
                 let _ = stuck.as_mut().poll(cx);
-                match keeper.step(now, &tally, stops) {
+                let step = match keeper.step(now, &tally, stops) {
                     Step::Wait(by) if !self.alarm.is_late(cx, core.gateway.clock, by) => {
-                        return Poll::Pending;
+                        if self.has_room() {
+                            if tally.has_next_turn() {
+                                cx.waker().wake_by_ref();
+                            }
+                            return Poll::Pending;
+                        }
+                        keeper.crowded(now, &tally)
                     }
-                    Step::Drop => return Poll::Ready(Ok(())),
-                    step => self.apply(step),
+                    step => step,
+                };
+                if step == Step::Drop {
+                    return Poll::Ready(Ok(()));
                 }
+                self.apply(step);
             }
         })
         .await
@@ -118,15 +128,28 @@ impl<S: Socket> Driver<S> {
 
     /// Has a request served, where there is room for its head.
     fn take(&self, (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>)) {
-        let size = head::size(&request);
-        if self.tally.heads.get() + size > HEADS {
+        // Counted before its task runs: whether the connection ends is decided in this turn.
+        let Some(open) = stream::Open::new(&self.core, &self.tally, head::size(&request)) else {
             meter::gave_up(GaveUp::Heads);
             self.tally.note_refused();
             return respond.send_reset(Reason::REFUSED_STREAM);
-        }
-        // Counted before its task runs: whether the connection ends is decided in this turn.
-        let open = stream::Open::new(Rc::clone(&self.core), Rc::clone(&self.tally), size);
+        };
         tokio::task::spawn_local(stream::serve(open, self.client, (request, respond)));
+    }
+
+    /// Counts what the library holds of blocks of headers at the end of a turn: all requests were taken by then, so it is a block
+    /// that is not whole, or trailers that nobody has thrown away yet. Whether there is room for it.
+    fn has_room(&mut self) -> bool {
+        let (wanted, all) = (heads::of_blocks(self.tally.loose_bytes()), &self.core.gateway.heads);
+        let more = wanted.saturating_sub(self.loose);
+        if more > 0 && !all.take(more) {
+            return false;
+        }
+        if wanted < self.loose {
+            all.give(self.loose - wanted);
+        }
+        self.loose = wanted;
+        true
     }
 
     fn apply(&mut self, step: Step) {
@@ -145,6 +168,12 @@ impl<S: Socket> Driver<S> {
                 self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
             }
         }
+    }
+}
+
+impl<S: Socket> Drop for Driver<S> {
+    fn drop(&mut self) {
+        self.core.gateway.heads.give(self.loose);
     }
 }
 

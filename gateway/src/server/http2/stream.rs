@@ -18,12 +18,13 @@ use http_body::Body as _;
 use tidegate_shared::time::Instant;
 
 use super::body::Body;
-use super::head;
 use super::wire::Tally;
+use super::{head, heads};
 use crate::clock::{self, Alarm};
 use crate::http1::fields::Name;
+use crate::http1::turn::UnderWay;
 use crate::layer::body::{Response, ResponseBody};
-use crate::layer::relay::slow_by;
+use crate::layer::relay::Pauses;
 use crate::server::link::ClientBody;
 use crate::server::{Core, handle, http1};
 use crate::telemetry::meter::{self, GaveUp};
@@ -40,11 +41,15 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// From here on, until it is dropped.
-    pub(super) fn new(core: Rc<Core>, tally: Rc<Tally>, head: usize) -> Self {
+    /// From here on, until it is dropped; `None` where there is no room for its head, on its connection or at all.
+    pub(super) fn new(core: &Rc<Core>, tally: &Rc<Tally>, head: usize) -> Option<Self> {
+        let together = tally.heads.get() + head;
+        if together > heads::OF_CONNECTION || !core.gateway.heads.take(heads::of_request(head)) {
+            return None;
+        }
         tally.open.set(tally.open.get() + 1);
-        tally.heads.set(tally.heads.get() + head);
-        Self { core, tally, head }
+        tally.heads.set(together);
+        Some(Self { core: Rc::clone(core), tally: Rc::clone(tally), head })
     }
 }
 
@@ -53,24 +58,29 @@ impl Drop for Open {
         let Self { core, tally, head } = self;
         tally.open.set(tally.open.get() - 1);
         tally.heads.set(tally.heads.get() - *head);
+        core.gateway.heads.give(heads::of_request(*head));
         tally.ended.set(Some(core.gateway.clock.now()));
     }
 }
 
-/// Serves a request, until its answer has left or is given up.
-pub(super) async fn serve(
+/// Serves a request, until its answer has left or is given up. Its head is written anew at once, not with the first step:
+/// the library's map of it takes several times as much, and the tasks of a crowd wait for their turns.
+pub(super) fn serve(
     open: Open,
     client: IpAddr,
     (request, mut respond): (Request<RecvStream>, SendResponse<Bytes>),
-) {
-    let Open { core, tally, .. } = &open;
+) -> impl Future<Output = ()> {
     let (parts, stream) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let body = Body::new(stream, head::announced(&parts.headers));
     let head = head::request(parts);
-    let answer = answer(core, client, head, body, &mut respond).await;
-    if let Some(response) = answer {
-        send(core, tally, is_head, response, respond).await;
+    async move {
+        let _under_way = UnderWay::begin();
+        let Open { core, tally, .. } = &open;
+        let answer = answer(core, client, head, body, &mut respond).await;
+        if let Some(response) = answer {
+            send(core, tally, is_head, response, respond).await;
+        }
     }
 }
 
@@ -148,16 +158,13 @@ struct Reply {
     last: bool,
     /// Bytes that it had room for.
     taken: u64,
-    /// Since when it has none, what it had taken then, and what had left the connection then.
-    pause: Option<(Instant, u64, u64)>,
-    /// How long all in all it had none before.
-    away: Duration,
+    /// What had left the connection when one began.
+    pauses: Pauses<u64>,
 }
 
 impl Reply {
     fn new(stream: SendStream<Bytes>, body: ResponseBody) -> Self {
-        let (piece, away) = (Bytes::new(), Duration::ZERO);
-        Self { stream, body, piece, last: false, taken: 0, pause: None, away }
+        Self { stream, body, piece: Bytes::new(), last: false, taken: 0, pauses: Pauses::new() }
     }
 
     /// Sends what there is and has room, until all is sent or the client has left.
@@ -207,18 +214,7 @@ impl Reply {
 
     /// When the client is given up, if it makes no room until then; `None` while nothing waits for it.
     fn until(&mut self, now: Instant, limit: Duration, tally: &Tally) -> Option<Instant> {
-        let waits = !self.piece.is_empty();
-        if let Some((since, taken, _)) = self.pause
-            && (taken < self.taken || !waits)
-        {
-            self.away += now.since(since);
-            self.pause = None;
-        }
-        if !waits {
-            return None;
-        }
-        let (since, ..) = *self.pause.get_or_insert((now, self.taken, tally.sent.get()));
-        Some(slow_by(since, self.away, self.taken, limit))
+        self.pauses.until(now, (!self.piece.is_empty(), self.taken), limit, tally.sent.get())
     }
 
     /// The client is too slow. Where nothing at all has left its connection meanwhile, for want of room, that is what it
@@ -228,7 +224,7 @@ impl Reply {
             meter::gave_up(GaveUp::Answer);
         }
         self.stream.send_reset(Reason::CANCEL);
-        if tally.is_shut() && self.pause.is_some_and(|(.., sent)| sent == tally.sent.get()) {
+        if tally.is_shut() && self.pauses.mark() == Some(&tally.sent.get()) {
             tally.note_stuck();
         }
     }

@@ -1,6 +1,6 @@
 //! Connections at the level of frames, in virtual time: whoever keeps one is served, whoever holds one up is not.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -9,24 +9,20 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
+use super::frame::kind::*;
+use super::frame::{END_HEADERS, END_STREAM};
 use super::*;
+use crate::clock::Seldom;
 use crate::layer::relay::{Relays, STALL};
-use crate::server::{Closing, Stage, tests::gateway};
+use crate::server::handshake::Handshakes;
+use crate::server::{Closing, Gateway, Stage, tests::gateway};
 use crate::telemetry::access::AccessLog;
 use crate::telemetry::request_id::RequestIds;
 use crate::upstream::Upstream;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
+mod heads;
+
 const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 
 impl Socket for DuplexStream {
     fn forsake(&mut self) {}
@@ -44,9 +40,7 @@ struct Client {
 
 impl Client {
     async fn send(&mut self, (kind, flags, stream, payload): (u8, u8, u32, &[u8])) -> bool {
-        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-        let frame = [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat();
-        self.wire.write_all(&frame).await.is_ok()
+        self.wire.write_all(&frame::of(kind, flags, stream, payload)).await.is_ok()
     }
 
     /// Asks for something on a stream.
@@ -107,12 +101,18 @@ fn block(method: u8) -> Vec<u8> {
 
 /// A client of a gateway without replicas, whose streams have a window of so many bytes.
 async fn client<A: AsyncFnOnce(Client)>(window: u32, act: A) {
+    client_of(window, async |client, _| act(client).await).await;
+}
+
+/// The same, with the gateway.
+async fn client_of<A: AsyncFnOnce(Client, &Gateway)>(window: u32, act: A) {
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let (gateway, _pool, stage) = gateway(nobody, STALL, AccessLog::off()).await;
     let (clock, closing) = (gateway.clock, Closing::default());
     let (upstream, relays) = (Upstream::new(clock), Relays::new(clock, STALL));
-    let full = Cell::new(None);
-    let core = Rc::new(Core { gateway, upstream, relays, ids: RequestIds::default(), closing, full });
+    let (ids, handshakes) = (RequestIds::default(), Handshakes::default());
+    let (full, stuck) = (Seldom::default(), Seldom::default());
+    let core = Rc::new(Core { gateway, upstream, relays, ids, closing, handshakes, full, stuck });
     let (ours, theirs) = duplex(1 << 20);
     let mut client = Client { wire: theirs, is_dead: false };
     let stopped = RefCell::new(stage);
@@ -122,7 +122,7 @@ async fn client<A: AsyncFnOnce(Client)>(window: u32, act: A) {
             tokio::task::spawn_local(serve(Rc::clone(&core), ours, Ipv4Addr::LOCALHOST.into()));
             client.wire.write_all(PREFACE).await.expect("sent");
             client.send((SETTINGS, 0, 0, &[&[0, 4], &window.to_be_bytes()[..]].concat())).await;
-            act(client).await;
+            act(client, &core.gateway).await;
         })
         .await;
     drop::<watch::Sender<Stage>>(stopped.into_inner());
@@ -243,50 +243,6 @@ async fn h6_an_upload_may_be_slow_but_must_come_to_an_end() {
                 break assert!(text.contains("less than 16384 bytes per second"), "{text}");
             }
         }
-    })
-    .await;
-}
-
-/// The head of a request whose body is to come, with 60 KB in 15 fields that the connection has had before; in the first one
-/// is new.
-fn large_block(is_first: bool) -> Vec<u8> {
-    let start = [&[0x83, 0x86, 0x04, 14][..], b"/v1/embeddings", &[0x01, 1], b"x"].concat();
-    // 4000 as 127 and the rest (RFC 7541, 5.1).
-    let new = [&[0x40, 3][..], b"x-a", &[0x7f, 0xa1, 0x1e], &[b'a'; 4000]].concat();
-    [start, if is_first { new } else { vec![0xbe; 15] }].concat()
-}
-
-#[tokio::test(start_paused = true)]
-async fn c_072_heads_that_cost_their_client_nothing_are_bounded_together() {
-    let refused = u32::from(Reason::REFUSED_STREAM).to_be_bytes();
-    client(1 << 16, async |mut client| {
-        let last = 2 * 100 + 1;
-        for stream in (1..=last).step_by(2) {
-            assert!(client.send((HEADERS, END_HEADERS, stream, &large_block(stream == 1))).await);
-        }
-        // The first and 17 large ones are 1 MiB but for a few KiB.
-        for stream in (37..=last).step_by(2) {
-            assert_eq!(client.next().await, Some((RST_STREAM, 0, stream, refused.to_vec())));
-        }
-        client.ask(last + 2, 2, END_STREAM).await;
-        assert_eq!(client.until(DATA, last + 2).await, b"{\"status\":\"ok\"}", "others are served");
-        // Whoever leaves makes room for another.
-        client.send((RST_STREAM, 0, 3, &u32::from(Reason::CANCEL).to_be_bytes())).await;
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        client.send((HEADERS, END_HEADERS, last + 4, &large_block(false))).await;
-        client.send((DATA, END_STREAM, last + 4, b"{}")).await;
-        assert!(client.until(DATA, last + 4).await.starts_with(b"{\"error\""));
-        client.send((HEADERS, END_HEADERS, last + 6, &large_block(false))).await;
-        client.send((DATA, END_STREAM, last + 6, b"{}")).await;
-        assert!(client.until(DATA, last + 6).await.starts_with(b"{\"error\""), "an answer made room");
-        // To be refused for ever is no way to keep a gateway busy.
-        let mut stream = last + 8;
-        client.send((HEADERS, END_HEADERS, stream, &large_block(false))).await;
-        while stream < 20_000 && client.send((HEADERS, END_HEADERS, stream + 2, &large_block(false))).await {
-            stream += 2;
-            tokio::task::yield_now().await;
-        }
-        assert!(client.farewells().await.contains(&Reason::ENHANCE_YOUR_CALM));
     })
     .await;
 }

@@ -1,8 +1,8 @@
 //! The bytes of an HTTP/2 connection on their way to and from the library that understands them, and what must be known of
-//! them that it does not tell: whether a block of headers is open, how large the connection's window is, how much
-//! of what comes brings nothing.
+//! them that it does not tell: whether a block of headers is open and what came of it, how large the connection's window
+//! is, how much of what comes brings nothing. Ends the turn of a connection that has read enough.
 //!
-//! Reads the heads of frames alone (RFC 9113, 4.1) and changes no byte. What is no HTTP/2 is for the library to say.
+//! Changes no byte. What is no HTTP/2 is for the library to say.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -14,18 +14,16 @@ use tidegate_shared::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-/// Bytes of the head of a frame, and of the increment behind the head of a WINDOW_UPDATE.
-const HEAD: usize = 9;
-const INCREMENT: usize = 4;
+use super::frame::{END_HEADERS, Frame, Part, Scan, kind};
+
 /// The window that a connection begins with, in bytes (RFC 9113, 6.9.2).
 const WINDOW: u64 = 65_535;
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+/// Bytes that a connection reads in one turn, before others have theirs, those who take its bodies and heads among them: what
+/// they have not taken yet is counted nowhere (C-072).
+const TURN: usize = 64 << 10;
+/// As how many each byte of a block of headers counts there: it may stand for a field that takes a hundred in memory.
+const HEADS_COUNT: usize = 8;
 
 /// A client's socket under HTTP/2.
 pub(in crate::server) trait Socket: AsyncRead + AsyncWrite + Unpin {
@@ -43,6 +41,13 @@ pub(super) struct Tally {
     /// Blocks of headers that were begun.
     blocks: Cell<u64>,
     block_open: Cell<bool>,
+    /// Bytes of the open block that the library has, and the newest stream that one was for.
+    block_bytes: Cell<u64>,
+    newest: Cell<u32>,
+    /// Bytes of blocks behind bodies, of this turn: whoever reads the body throws them away in the next one.
+    trailers: Cell<u64>,
+    /// What was read in this turn, as [`TURN`] counts it.
+    read: Cell<usize>,
     /// Bytes by which the client has widened the connection's window.
     granted: Cell<u64>,
     /// Bytes of data that have left, and frames of them.
@@ -68,6 +73,55 @@ impl Tally {
     /// Which block of headers is open: one that was begun and has not come to its end.
     pub(super) fn block(&self) -> Option<u64> {
         self.block_open.get().then(|| self.blocks.get())
+    }
+
+    /// A turn of the connection begins.
+    pub(super) fn begin_turn(&self) {
+        self.read.set(0);
+        self.trailers.set(0);
+    }
+
+    /// Whether it has something to do in its next turn, which nobody else wakes it for.
+    pub(super) fn has_next_turn(&self) -> bool {
+        self.is_turn_over() || self.trailers.get() > 0
+    }
+
+    fn is_turn_over(&self) -> bool {
+        self.read.get() >= TURN
+    }
+
+    /// Bytes on the wire of blocks of headers that the library holds and that are no request's.
+    pub(super) fn loose_bytes(&self) -> u64 {
+        self.block_bytes.get() + self.trailers.get()
+    }
+
+    /// A block of headers goes on with a frame.
+    fn note_block(&self, frame: Frame) {
+        self.read.set(self.read.get() + HEADS_COUNT * frame.length);
+        if frame.kind == kind::HEADERS {
+            add(&self.blocks, 1);
+            self.block_open.set(true);
+            self.block_bytes.set(0);
+        }
+    }
+
+    /// The library has all of that frame.
+    fn note_block_part(&self, frame: Frame) {
+        add(&self.block_bytes, frame.length as u64);
+        if frame.flags & END_HEADERS == 0 {
+            return;
+        }
+        self.block_open.set(false);
+        let bytes = self.block_bytes.take();
+        if frame.stream <= self.newest.get() {
+            add(&self.trailers, bytes);
+        }
+        self.newest.set(frame.stream.max(self.newest.get()));
+    }
+
+    /// Whether the socket takes nothing at present.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.get()
     }
 
     /// Whether the socket is to be reset, so that no farewell can leave.
@@ -97,96 +151,6 @@ fn add(to: &Cell<u64>, more: u64) {
     to.set(to.get().saturating_add(more));
 }
 
-/// The head of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
-    kind: u8,
-    flags: u8,
-    stream: u32,
-    length: usize,
-}
-
-impl Frame {
-    /// Whether it brings neither headers nor data nor room.
-    fn is_idle(self) -> bool {
-        match self.kind {
-            HEADERS | CONTINUATION | WINDOW_UPDATE => false,
-            DATA => self.length == 0 && self.flags & END_STREAM == 0,
-            _ => true,
-        }
-    }
-}
-
-/// Finds the frames in bytes that come in any pieces.
-#[derive(Debug, Default)]
-struct Scan {
-    /// The head of a frame, and the increment of a WINDOW_UPDATE.
-    start: [u8; HEAD + INCREMENT],
-    have: usize,
-    /// Bytes of the present frame that are not in `start` and still to come.
-    left: usize,
-}
-
-impl Scan {
-    /// Looks at `bytes`; tells of each frame when its head is there, and again when all of it is.
-    fn push(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Frame, Part)) {
-        loop {
-            if self.have >= HEAD && self.have == self.wanted() && self.left == 0 {
-                tell(self.frame(), Part::Whole(self.increment()));
-                self.have = 0;
-            }
-            if bytes.is_empty() {
-                return;
-            }
-            let (had, wanted) = (self.have, self.wanted());
-            if had == wanted {
-                let skipped = self.left.min(bytes.len());
-                self.left -= skipped;
-                bytes = bytes.get(skipped..).unwrap_or_default();
-                continue;
-            }
-            let more = (wanted - had).min(bytes.len());
-            self.start.iter_mut().skip(had).zip(bytes.iter().take(more)).for_each(|(to, from)| *to = *from);
-            self.have += more;
-            bytes = bytes.get(more..).unwrap_or_default();
-            if had < HEAD && self.have == HEAD {
-                let frame = self.frame();
-                tell(frame, Part::Head);
-                self.left = frame.length + HEAD - self.wanted();
-            }
-        }
-    }
-
-    /// Bytes that are kept of the present frame.
-    fn wanted(&self) -> usize {
-        if self.have < HEAD {
-            return HEAD;
-        }
-        let frame = self.frame();
-        if frame.kind == WINDOW_UPDATE { HEAD + frame.length.min(INCREMENT) } else { HEAD }
-    }
-
-    fn frame(&self) -> Frame {
-        let [a, b, c, kind, flags, d, e, f, g, ..] = self.start;
-        let stream = u32::from_be_bytes([d, e, f, g]) & 0x7fff_ffff;
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        Frame { kind, flags, stream, length }
-    }
-
-    fn increment(&self) -> u64 {
-        let [.., a, b, c, d] = self.start;
-        u64::from(u32::from_be_bytes([a, b, c, d]) & 0x7fff_ffff)
-    }
-}
-
-/// What has come of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Head,
-    /// All of it; with the increment, should it be a WINDOW_UPDATE.
-    Whole(u64),
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Wire<S: Socket> {
@@ -207,17 +171,15 @@ impl<S: Socket> Wire<S> {
     fn came(&mut self, bytes: &[u8]) {
         let Self { incoming, tally, preface, .. } = self;
         add(&tally.received, bytes.len() as u64);
+        tally.read.set(tally.read.get() + bytes.len());
         let skipped = bytes.len().min(*preface);
         *preface -= skipped;
         incoming.push(bytes.get(skipped..).unwrap_or_default(), |frame, part| match (frame.kind, part) {
-            (HEADERS, Part::Head) => {
-                add(&tally.blocks, 1);
-                tally.block_open.set(true);
+            (kind::HEADERS | kind::CONTINUATION, Part::Head) => tally.note_block(frame),
+            (kind::HEADERS | kind::CONTINUATION, Part::Whole(_)) => tally.note_block_part(frame),
+            (kind::WINDOW_UPDATE, Part::Whole(increment)) if frame.stream == 0 => {
+                add(&tally.granted, increment)
             }
-            (HEADERS | CONTINUATION, Part::Whole(_)) if frame.flags & END_HEADERS != 0 => {
-                tally.block_open.set(false);
-            }
-            (WINDOW_UPDATE, Part::Whole(increment)) if frame.stream == 0 => add(&tally.granted, increment),
             (_, Part::Head) => add(&tally.idle_frames, u64::from(frame.is_idle())),
             _ => {}
         });
@@ -226,7 +188,7 @@ impl<S: Socket> Wire<S> {
     fn left(&mut self, bytes: &[u8]) {
         let Self { outgoing, tally, .. } = self;
         outgoing.push(bytes, |frame, part| {
-            if (frame.kind, part) == (DATA, Part::Head) {
+            if (frame.kind, part) == (kind::DATA, Part::Head) {
                 add(&tally.sent, frame.length as u64);
                 add(&tally.sent_frames, 1);
             }
@@ -250,6 +212,10 @@ impl<S: Socket> Drop for Wire<S> {
 impl<S: Socket> AsyncRead for Wire<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.tally.is_turn_over() {
+            // Whoever began the turn begins another.
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
         this.came(buf.filled().get(before..).unwrap_or_default());
@@ -301,47 +267,49 @@ impl<S: Socket> AsyncWrite for Wire<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::frame::of;
     use super::*;
 
-    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    /// Bytes that a turn reads, in pieces of 4 KiB.
+    fn turn(wire: &mut Wire<DuplexStream>, tally: &Tally) -> usize {
+        tally.begin_turn();
+        let mut piece = [0; 4 << 10];
+        let mut read = 0;
+        while let Some(more) = wire.read(&mut piece).now_or_never() {
+            read += more.expect("it is open");
+        }
+        read
     }
 
-    #[test]
-    fn h6_frames_are_found_in_bytes_that_come_in_any_pieces() {
-        let frames = [
-            frame(4, 0, 0, &[0; 6]),
-            frame(WINDOW_UPDATE, 0, 0, &[0, 0, 1, 0]),
-            frame(HEADERS, 0, 1, &[7; 5]),
-            frame(CONTINUATION, END_HEADERS, 1, &[]),
-            frame(DATA, END_STREAM, 1, &[8; 300]),
-            frame(WINDOW_UPDATE, 0, 5, &[0x80, 0, 0, 2]),
-            // Malformed: the library says so.
-            frame(WINDOW_UPDATE, 0, 0, &[0, 1]),
-            frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 3, 9, 9]),
-            frame(6, 1, 0, &[1; 8]),
-        ]
-        .concat();
-        let found = |step: usize| {
-            let (mut scan, mut found) = (Scan::default(), Vec::new());
-            frames.chunks(step).for_each(|piece| {
-                scan.push(piece, |frame, part| {
-                    let part =
-                        if frame.kind == WINDOW_UPDATE || part == Part::Head { Some(part) } else { None };
-                    found.push((frame.kind, frame.flags, frame.stream, frame.length, part));
-                });
-            });
-            assert_eq!((scan.have, scan.left), (0, 0), "in pieces of {step}");
-            found
-        };
-        let whole = found(frames.len());
-        assert_eq!(whole.len(), 18, "the head and the end of each");
-        assert_eq!(whole[3], (WINDOW_UPDATE, 0, 0, 4, Some(Part::Whole(256))));
-        assert_eq!(whole[11], (WINDOW_UPDATE, 0, 5, 4, Some(Part::Whole(2))));
-        assert_eq!(whole[15], (WINDOW_UPDATE, 0, 0, 6, Some(Part::Whole(3))));
-        for step in 1..frames.len() {
-            assert_eq!(found(step), whole, "in pieces of {step}");
+    #[tokio::test]
+    async fn c_072_a_turn_reads_less_the_more_of_it_are_heads() {
+        for (kind, most) in [(kind::DATA, TURN), (kind::HEADERS, TURN / HEADS_COUNT)] {
+            let (ours, mut theirs) = duplex(1 << 20);
+            let tally = Rc::new(Tally::default());
+            let mut wire = Wire::new(ours, 0, Rc::clone(&tally));
+            let frames: Vec<u8> =
+                (0..100).flat_map(|number| of(kind, END_HEADERS, 2 * number + 1, &[1; 1000])).collect();
+            theirs.write_all(&frames).await.expect("room");
+            let mut left = frames.len();
+            while left > 0 {
+                let read = turn(&mut wire, &tally);
+                assert!(read == left || (most / 2..=most + (4 << 10)).contains(&read), "{read} of {kind}");
+                left -= read;
+                assert_eq!(tally.has_next_turn(), read >= most / 2 && left > 0 || tally.is_turn_over());
+            }
+            assert_eq!(turn(&mut wire, &tally), 0, "nothing is there");
+            assert!(!tally.has_next_turn(), "and what comes wakes it");
+            theirs.write_all(&frames[..10]).await.expect("room");
+            assert!(
+                poll_fn(|cx| Pin::new(&mut wire).poll_read(cx, &mut ReadBuf::new(&mut [0; 10])))
+                    .await
+                    .is_ok()
+            );
         }
     }
 }

@@ -83,8 +83,38 @@ async fn h6_a_client_inside_tls_that_takes_nothing_of_a_complete_answer_is_given
     }
 }
 
-/// A client and its stream here, to which was written until neither the kernel nor TLS had room; and how much.
-async fn full() -> (TlsStream<TcpStream>, ClientStream, usize) {
+#[tokio::test]
+async fn c_124_so_many_that_only_begin_to_shake_hands_keep_nobody_out() {
+    let (shown, connector) = pair();
+    let engine = engine(|_| async {}).await;
+    let (gateway, _, stage) = gateway(engine, Duration::from_secs(60), AccessLog::off()).await;
+    let mut gateway = Arc::into_inner(gateway).expect("nobody else has it");
+    gateway.clients = Arc::new(Semaphore::new(2 * handshake::AT_A_TIME));
+    gateway.tls = Some(shown);
+    let listener = bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0));
+    let listener = listener.expect("bind");
+    let to = listener.local_addr().expect("address");
+    let ended = spawn(Arc::new(gateway), 0, listener).expect("a core");
+
+    let mut silent = Vec::new();
+    for _ in 0..handshake::AT_A_TIME {
+        let mut stream = TcpStream::connect(to).await.expect("connect");
+        stream.write_all(b"\x16\x03\x01\x02\x00").await.expect("the head of a record");
+        silent.push(stream);
+    }
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = TcpStream::connect(to).await.expect("connect");
+    let shaken = tokio::time::timeout(Duration::from_secs(30), connector.connect(name, client)).await;
+    shaken.expect("an end").expect("hands are shaken");
+    // For one that came, one went. Had their time run out, all would have gone.
+    let gone = silent.iter().filter(|one| one.try_read(&mut [0]).is_ok()).count();
+    assert!((1..=handshake::AT_A_TIME / 2).contains(&gone), "{gone} were sent away");
+    stage.send_replace(Stage::Cutting);
+    ended.await.expect("the core ends in peace");
+}
+
+/// A client and its stream here, which takes little at a time.
+async fn shaken() -> (TlsStream<TcpStream>, ClientStream) {
     let (shown, connector) = pair();
     let listener =
         bind(([127, 0, 0, 1], 0).into(), 1).map(|mut listeners| listeners.remove(0)).expect("bind");
@@ -99,7 +129,12 @@ async fn full() -> (TlsStream<TcpStream>, ClientStream, usize) {
     };
     let (client, accepted) = tokio::join!(client, accepted);
     let (socket, session) = accepted.into_inner();
-    let mut stream = ClientStream::secured(Box::new(secure::Secured::new(socket, session)));
+    (client, ClientStream::secured(Box::new(secure::Secured::new(socket, session))))
+}
+
+/// The same, to which was written until neither the kernel nor TLS had room; and how much.
+async fn full() -> (TlsStream<TcpStream>, ClientStream, usize) {
+    let (client, mut stream) = shaken().await;
     let mut written = 0;
     while let Some(more) = stream.write(&[b'x'; secure::TAKEN]).now_or_never() {
         written += more.expect("written");
@@ -126,4 +161,47 @@ async fn h6_a_client_without_room_for_a_goodbye_is_waited_for_within_bounds() {
     let error = stream.end().await.expect_err("there is no room");
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     drop(client);
+}
+
+/// How many times a client sends a byte a second apart, `times` at most, before the connection is ended under it after its
+/// answer; and that it hears the goodbye.
+async fn dripped(times: usize) -> usize {
+    let (client, stream) = shaken().await;
+    client.get_ref().0.set_nodelay(true).expect("each drop leaves at once");
+    let (mut hears, mut says) = tokio::io::split(client);
+    tokio::time::pause();
+    // It has sent more than was read of it.
+    let link = Link::new(stream, BytesMut::from(&b"more"[..]));
+    let mut dripped = 0;
+    let drips = async {
+        while dripped < times && says.write_all(b"x").await.is_ok() && says.flush().await.is_ok() {
+            dripped += 1;
+            // The paused clock jumps once nobody is awake, also over what a socket has just brought.
+            for _ in 0..200 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        // From here on it is silent, and there.
+        std::future::pending::<()>().await;
+    };
+    let heard = async {
+        let mut heard = Vec::new();
+        hears.read_to_end(&mut heard).await.expect("an end that was told");
+        assert!(heard.is_empty());
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = http1::linger(link) => {}
+        () = drips => {}
+        () = heard => {}
+    }
+    tokio::time::resume();
+    dripped
+}
+
+#[tokio::test]
+async fn h6_a_client_inside_tls_that_drips_after_its_answer_is_waited_for_within_bounds() {
+    assert_eq!(dripped(5).await, 5, "what comes is thrown away, until none comes");
+    assert!((25..=31).contains(&dripped(usize::MAX).await), "and for half a minute in all");
 }

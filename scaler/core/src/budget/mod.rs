@@ -18,7 +18,7 @@ use ledger::{Ledger, Spent};
 pub const RESIDENCE: Duration = Duration::from_secs(60);
 
 /// For how long what was seen of a deployment counts when others are asked for room: longer, and one whose provider does
-/// not answer would keep all others from being asked. More than a slow provider takes to list its replicas.
+/// not answer would keep all others from being asked, or have them asked for room that it cannot use. More than a slow provider takes to list its replicas.
 const LATELY: Duration = Duration::from_secs(15);
 
 /// One moment by the two clocks that a budget goes by, which differ once the machine was suspended.
@@ -162,7 +162,7 @@ impl Budget {
         let most = self.most(name, at.now);
         Grant {
             credit: self.credit(at.paid),
-            room: self.bounds.replicas.map(|cap| self.room(name, cap)),
+            room: self.bounds.replicas.map(|cap| self.room(name, cap, at.now)),
             most,
             parked: if most.is_some() { Some(0) } else { self.parked(name, at.now) },
         }
@@ -199,18 +199,19 @@ impl Budget {
     }
 
     /// What may be added for `name`: free room, less what is kept for those who came before and have nothing.
-    fn room(&self, name: &DeploymentName, cap: u32) -> Room {
+    fn room(&self, name: &DeploymentName, cap: u32, now: Instant) -> Room {
         let own = self.accounts.get(name).and_then(|account| account.starved);
         let earlier = |other: &Instant| own.is_none_or(|own| *other < own);
         let others = self.accounts.iter().filter(|(other, _)| *other != name);
-        let kept = others.filter_map(|(_, account)| account.starved).filter(earlier).count();
+        let kept = others.filter_map(|(_, account)| account.starves(now)).filter(earlier).count();
         let kept = u32::try_from(kept).unwrap_or(u32::MAX);
         Room { cap, left: cap.saturating_sub(self.existing()).saturating_sub(kept) }
     }
 
     /// The most that `name` may keep, where it has to give one away.
     fn most(&mut self, name: &DeploymentName, now: Instant) -> Option<u32> {
-        let wanted = self.accounts.iter().any(|(other, account)| other != name && account.starved.is_some());
+        let wanted =
+            self.accounts.iter().any(|(other, account)| other != name && account.starves(now).is_some());
         let asked = wanted && self.is_asked(name, now);
         let account = self.accounts.get_mut(name)?;
         let given = account.most.is_some_and(|most| account.existing <= most);
@@ -226,7 +227,7 @@ impl Budget {
     /// is the first by name of those that have any. What serves nobody makes room before what serves.
     fn parked(&self, name: &DeploymentName, now: Instant) -> Option<u32> {
         let needs =
-            |account: &Account| account.starved.is_some() || (account.capped && account.is_current(now));
+            |account: &Account| account.is_current(now) && (account.starved.is_some() || account.capped);
         let needed = self.accounts.iter().any(|(other, account)| other != name && needs(account));
         if !needed || !self.is_full() {
             return None;
@@ -267,6 +268,12 @@ impl Budget {
 impl Account {
     fn is_current(&self, now: Instant) -> bool {
         now.since(self.seen) < LATELY
+    }
+
+    /// Since when it has none and wants one. Of one that was not seen lately nobody knows whether it still does, and its
+    /// provider could start none (C2).
+    fn starves(&self, now: Instant) -> Option<Instant> {
+        self.starved.filter(|_| self.is_current(now))
     }
 
     fn see(&mut self, replicas: &[ReplicaFacts], wants: bool, at: Moment) {

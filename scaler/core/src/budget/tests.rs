@@ -58,16 +58,15 @@ fn a6_the_gateways_cap_counts_everything_that_exists_and_what_was_just_ordered()
 fn c_108_room_is_given_after_the_residence_and_once_only() {
     let mut budget = budget(Some(1), None);
     let a = [replica(1, Phase::Ready, at(10))];
-    budget.see(&name("b"), &[], true, moment(11));
-    assert_eq!(budget.see(&name("a"), &a, true, moment(69)).most, None, "it has not been there for 60 s");
-    assert_eq!(budget.see(&name("a"), &a, true, moment(70)).most, Some(0));
+    let mut most = |fleet: &[ReplicaFacts], second| {
+        budget.see(&name("b"), &[], true, moment(second));
+        budget.see(&name("a"), fleet, true, moment(second)).most
+    };
+    assert_eq!(most(&a, 69), None, "it has not been there for 60 s");
+    assert_eq!(most(&a, 70), Some(0));
     let leaving = [replica(1, Phase::Draining, at(70))];
-    assert_eq!(
-        budget.see(&name("a"), &leaving, true, moment(80)).most,
-        Some(0),
-        "it stays asked while it drains"
-    );
-    assert_eq!(budget.see(&name("a"), &[], true, moment(90)).most, None, "it is gone");
+    assert_eq!(most(&leaving, 80), Some(0), "it stays asked while it drains");
+    assert_eq!(most(&[], 90), None, "it is gone");
 }
 
 #[test]
@@ -76,7 +75,7 @@ fn c_108_a_suspend_of_the_machine_is_no_residence_and_is_paid_for() {
     let a = [replica(1, Phase::Ready, at(10))];
     budget.see(&name("a"), &a, false, moment(10));
     let slept = |second| Moment { now: at(second), paid: at(second + 100) };
-    budget.see(&name("b"), &[], true, slept(11));
+    budget.see(&name("b"), &[], true, slept(60));
     let grant = budget.see(&name("a"), &a, true, slept(69));
     assert_eq!((grant.most, grant.credit), (None, Some(Money(200_000 - 159_000))), "59 s, and 159 s paid");
     assert_eq!(budget.see(&name("a"), &a, true, slept(70)).most, Some(0));
@@ -88,9 +87,9 @@ fn c_108_what_was_freed_is_for_who_waited_first() {
     budget.see(&name("b"), &[], true, moment(11));
     budget.see(&name("c"), &[], true, moment(12));
     let left = |grant: Grant| grant.room.unwrap().left;
-    assert_eq!(left(budget.see(&name("a"), &[], true, moment(90))), 0, "b and c were there before");
-    assert_eq!(left(budget.see(&name("c"), &[], true, moment(90))), 0);
-    assert_eq!(left(budget.see(&name("b"), &[], true, moment(90))), 1);
+    assert_eq!(left(budget.see(&name("a"), &[], true, moment(20))), 0, "b and c were there before");
+    assert_eq!(left(budget.see(&name("c"), &[], true, moment(20))), 0);
+    assert_eq!(left(budget.see(&name("b"), &[], true, moment(20))), 1);
 }
 
 #[test]
@@ -161,6 +160,32 @@ fn c6_c_108_what_is_parked_makes_room_for_what_is_needed_elsewhere_one_at_a_time
         budget.see(&name("a"), &left, false, moment(4)).room,
         Some(Room { cap: 3, left: 0 }),
         "kept for c"
+    );
+}
+
+#[test]
+fn c2_c_108_nobody_makes_room_for_one_whose_provider_is_silent() {
+    let mut budget = budget(Some(2), None);
+    let (serving, asleep) = ([replica(1, Phase::Ready, at(0))], [replica(1, Phase::Parked, at(0))]);
+    budget.see(&name("a"), &serving, false, moment(100));
+    budget.see(&name("b"), &asleep, false, moment(100));
+    budget.see(&name("c"), &[], true, moment(100));
+    // It waits, and its provider does not answer any more.
+    assert_eq!(budget.see(&name("b"), &asleep, false, moment(114)).parked, Some(0));
+    assert_eq!(budget.see(&name("b"), &[], false, moment(114)).most, None);
+    budget.see(&name("a"), &serving, false, moment(114));
+    let left =
+        |budget: &mut Budget, second| budget.see(&name("b"), &[], true, moment(second)).room.unwrap().left;
+    assert_eq!(left(&mut budget, 114), 0, "c came before b");
+    assert_eq!(left(&mut budget, 115), 1, "what c cannot use is not kept for it");
+    budget.see(&name("b"), &[replica(1, Phase::Starting, at(115))], true, moment(115));
+    let full = budget.see(&name("a"), &serving, false, moment(115));
+    assert_eq!((full.most, full.parked), (None, None), "nor is anybody asked for it");
+    budget.see(&name("c"), &[], true, moment(116));
+    assert_eq!(
+        budget.see(&name("a"), &serving, false, moment(116)).most,
+        Some(0),
+        "it is back, and waits still"
     );
 }
 

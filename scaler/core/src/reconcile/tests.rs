@@ -1,5 +1,7 @@
 //! Who comes and who goes, on the fleets of the reported cases.
 
+use std::collections::BTreeSet;
+
 use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Hold};
 use tidegate_shared::time::Duration;
@@ -78,17 +80,19 @@ fn c5_a_draining_replica_stops_when_idle_or_when_the_limit_has_passed() {
 
 #[test]
 fn c055_victims_in_order_whatever_the_order_of_the_list() {
-    let mut fleet = vec![
+    let four = [
         replica(1, Phase::Ready, 5),
         replica(2, Phase::Ready, 0),
         replica(3, Phase::Ready, 2),
         replica(4, Phase::Starting, 0),
     ];
-    for round in 0..20 {
-        fleet.rotate_left(1);
-        if round % 3 == 0 {
-            fleet.swap(0, 2);
-        }
+    // Every order of the four.
+    let mut orders = BTreeSet::new();
+    for order in (0..24usize).map(|n| [n / 6, n / 2 % 3, n % 2]) {
+        // Each step puts one of those that are left at its place.
+        let mut fleet = four.clone();
+        order.iter().enumerate().for_each(|(at, pick)| fleet.swap(at, at + pick));
+        orders.insert(fleet.iter().map(|one| one.id).collect::<Vec<_>>());
         assert_eq!(actions(3, 7, &fleet), [Action::Stop(id(4))]);
         assert_eq!(actions(2, 7, &fleet), [Action::Stop(id(4)), Action::Drain(id(2))]);
         let to_one = [Action::Stop(id(4)), Action::Drain(id(2)), Action::Drain(id(3))];
@@ -97,6 +101,7 @@ fn c055_victims_in_order_whatever_the_order_of_the_list() {
         let all: Vec<_> = to_one.into_iter().chain([Action::Drain(id(1))]).collect();
         assert_eq!(actions(0, 0, &fleet), all);
     }
+    assert_eq!(orders.len(), 24);
 }
 
 #[test]

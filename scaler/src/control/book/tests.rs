@@ -45,6 +45,38 @@ fn c3_what_an_earlier_run_started_is_announced_once() {
 }
 
 #[test]
+fn c_058_who_is_being_ended_is_drained_for_good_and_not_stopped_and_no_failure() {
+    let ending = |id| instance(id, InstanceState::Ending { why: "its node goes".to_owned() });
+    let mut book = Book::default();
+    book.take_in(&[up(1), up(2)], NOW);
+    book.became_ready(&ready(1));
+    assert_eq!(book.take_in(&[ending(1), up(2), ending(3)], NOW), []);
+    let nobody = BTreeMap::new();
+    let drains = |id| (ReplicaId(id), Change::Drain);
+    assert_eq!(book.let_go(&nobody), [drains(1), drains(3)], "also one that was never seen otherwise");
+    assert_eq!(book.let_go(&nobody), [], "once");
+    assert_eq!(book.take_in(&[up(1), up(2), ending(3)], NOW), []);
+    assert_eq!(book.let_go(&nobody), [], "it does not come back");
+    let phases: Vec<_> = book.refine(ready(1)).replicas.iter().map(|one| one.phase).collect();
+    assert_eq!(phases, [Phase::Gone, Phase::Starting, Phase::Gone]);
+    assert_eq!(book.stops_due(NOW), []);
+    let why = "its provider has ended it".to_owned();
+    let gone = |id| (ReplicaId(id), Change::Gone { why: why.clone() });
+    assert_eq!(book.take_in(&[up(2)], NOW), [gone(1), gone(3)]);
+}
+
+#[test]
+fn c_058_one_that_was_being_ended_and_has_exited_is_cleared_away() {
+    let mut book = Book::default();
+    book.take_in(&[up(1)], NOW);
+    book.became_ready(&ready(1));
+    book.take_in(&[instance(1, InstanceState::Ending { why: "its node goes".to_owned() })], NOW);
+    let news = book.take_in(&[exited(1, &[])], NOW);
+    assert!(matches!(news.as_slice(), [(ReplicaId(1), Change::Gone { .. })]), "{news:?}");
+    assert_eq!(book.stops_due(NOW), [ReplicaId(1)]);
+}
+
+#[test]
 fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     let queued = |id| instance(id, InstanceState::Queued { why: "no GPU".to_owned() });
     let mut book = Book::default();

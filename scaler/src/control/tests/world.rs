@@ -14,6 +14,7 @@ use crate::fleet::NoSleep;
 use crate::provider::InstanceState;
 
 mod asleep;
+mod streams;
 
 /// How the next replicas behave.
 #[derive(Clone, Debug)]
@@ -55,6 +56,13 @@ struct State {
     queued: u32,
     queued_since: Instant,
     last_id: u32,
+    /// How long requests take; `None`: until they are finished by hand.
+    lasts: Option<Duration>,
+    /// The replicas of those that have begun.
+    begun: Vec<ReplicaId>,
+    served: u32,
+    /// Requests whose replica was stopped under them.
+    cut: u32,
     /// No start is tried before.
     starts_from: Instant,
     /// What that was when each start failed.
@@ -120,34 +128,6 @@ impl World {
         state.instances.insert(ReplicaId(id), InstanceState::Up { url: format!("http://replica-{id}") });
     }
 
-    /// `count` requests come.
-    pub(super) fn arrive(&self, count: u32) {
-        let mut state = self.state();
-        if state.queued == 0 {
-            state.queued_since = self.at();
-        }
-        state.queued += count;
-        state.dispatch();
-        if state.queued > 0 {
-            self.pressed.notify_one();
-        }
-    }
-
-    /// Every request of replica `id` ends.
-    pub(super) fn finish(&self, id: u32) {
-        if let Some(facts) = self.state().replicas.get_mut(&ReplicaId(id)) {
-            facts.in_flight = 0;
-        }
-        self.pressed.notify_one();
-    }
-
-    /// Replica `id` ends by itself.
-    pub(super) fn kill(&self, id: u32) {
-        let state = InstanceState::Exited { how: "signal 9".to_owned(), output: Vec::new() };
-        self.state().instances.insert(ReplicaId(id), state);
-        self.changed.notify_one();
-    }
-
     /// Before which the loop had said that no start is tried, as each start failed.
     pub(super) fn told(&self) -> Vec<Instant> {
         self.state().told.clone()
@@ -200,6 +180,7 @@ impl World {
         (facts.phase, facts.since) = (Phase::Ready, now);
         state.dispatch();
         drop(state);
+        self.run_out();
         self.note(format!("ready {id}"));
         self.pressed.notify_one();
     }
@@ -223,6 +204,7 @@ impl State {
             let ready = self.replicas.values_mut().filter(|facts| facts.phase == Phase::Ready);
             let Some(least) = ready.min_by_key(|facts| facts.in_flight) else { return };
             least.in_flight += 1;
+            self.begun.push(least.id);
             self.queued -= 1;
         }
     }
@@ -286,7 +268,9 @@ impl Fleet for World {
                 format!("up {id}")
             }
             Change::Drain => {
-                state.replicas.get_mut(&id).unwrap().phase = Phase::Draining;
+                let facts = state.replicas.get_mut(&id).unwrap();
+                facts.phase = Phase::Draining;
+                (facts.in_flight == 0).then(|| self.pressed.notify_one());
                 format!("drain {id}")
             }
             Change::Undrain => {
@@ -367,6 +351,7 @@ impl Provider for World {
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
         self.note(format!("stop {id}"));
+        self.cut_at(id);
         Box::pin(async move {
             let wait = self.script().stop;
             sleep(wait).await;

@@ -320,7 +320,7 @@ impl Member {
                 }
                 false
             }
-            (_, Stage::Created | Stage::Leaves) => false,
+            (InstanceState::Ending { .. }, Stage::Runs) | (_, Stage::Created | Stage::Leaves) => false,
         }
     }
 }

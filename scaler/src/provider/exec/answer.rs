@@ -5,6 +5,7 @@
 //! ```json
 //! {"version": 1, "replica": {"id": 3, "state": "pending", "why": "a machine is ordered"}}
 //! {"version": 1, "replicas": [{"id": 3, "state": "up", "url": "http://10.0.0.3:8000"},
+//!                             {"id": 5, "state": "ending", "why": "its machine is taken back"},
 //!                             {"id": 4, "state": "exited", "how": "exit code 1", "output": ["no GPU"]}]}
 //! ```
 //!
@@ -70,6 +71,7 @@ struct Raw {
 enum State {
     Pending,
     Up,
+    Ending,
     Exited,
 }
 
@@ -136,6 +138,9 @@ impl Raw {
                 InstanceState::Pending { why: self.why.unwrap_or_else(|| "it is on its way".to_owned()) }
             }
             State::Up => InstanceState::Up { url: base_url(id, self.url.as_deref())? },
+            State::Ending => {
+                InstanceState::Ending { why: self.why.unwrap_or_else(|| "its list says so".to_owned()) }
+            }
             State::Exited => {
                 let how = self.how.unwrap_or_else(|| "its list does not say how".to_owned());
                 InstanceState::Exited { how, output: output.clone() }
@@ -171,12 +176,14 @@ mod tests {
         let text = br#"{"version": 1, "region": "eu", "replicas": [
             {"id": 4, "state": "exited", "how": "exit code 1", "output": ["loading", "no \u001b[1mGPU"]},
             {"id": 3, "state": "up", "url": "http://10.0.0.3:8000/", "zone": 7},
+            {"id": 7, "state": "ending", "url": "http://10.0.0.7:8000"},
             {"id": 9, "state": "pending", "capacity": 4}]}"#;
         let all = listed(text).unwrap();
         assert_eq!(all[0], up(3, "http://10.0.0.3:8000"));
         let output = vec!["loading".to_owned(), "no \\u{1b}[1mGPU".to_owned()];
         assert_eq!(all[1].state, InstanceState::Exited { how: "exit code 1".to_owned(), output });
-        assert_eq!((all[2].id, all[2].capacity), (ReplicaId(9), Some(Capacity::new(4))));
+        assert_eq!(all[2].state, InstanceState::Ending { why: "its list says so".to_owned() });
+        assert_eq!((all[3].id, all[3].capacity), (ReplicaId(9), Some(Capacity::new(4))));
         assert_eq!(listed(br#"{"version":1,"replicas":[]}"#), Ok(Vec::new()));
     }
 

@@ -173,6 +173,10 @@ impl Member {
                 let how = format!("its address changed from {old} to {new}");
                 InstanceState::Exited { how, output: self.output.clone() }
             }
+            // It is being ended, whatever else is said of it meanwhile.
+            (InstanceState::Ending { why }, InstanceState::Up { .. } | InstanceState::Pending { .. }) => {
+                InstanceState::Ending { why: why.clone() }
+            }
             // It was up; that it starts anew is for the probe to see.
             (InstanceState::Up { url }, InstanceState::Pending { .. }) => {
                 InstanceState::Up { url: url.clone() }

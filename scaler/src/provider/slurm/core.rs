@@ -204,7 +204,9 @@ impl Core {
     pub(super) fn is_restless(&self) -> bool {
         let settled = |replica: &Replica| match replica.state {
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => true,
-            InstanceState::Pending { .. } | InstanceState::Queued { .. } => false,
+            InstanceState::Pending { .. } | InstanceState::Queued { .. } | InstanceState::Ending { .. } => {
+                false
+            }
         };
         !self.fleet().replicas.values().all(settled)
     }

@@ -129,7 +129,7 @@ impl Watch {
             Seen::New(why) | Seen::Starting(why) => InstanceState::Pending { why },
             Seen::Listens { .. } if core.is_up(id) => return Ok(false),
             Seen::Listens { node, port } => InstanceState::Up { url: url(&core.client, &node, port).await? },
-            Seen::Ending => return Ok(false),
+            Seen::Ending => InstanceState::Ending { why: "Slurm ends its job".to_owned() },
             Seen::Over(how) => exited(how),
         };
         Ok(core.set_state(id, state))

@@ -1,5 +1,5 @@
 //! Replicas that fail, are busy, are slow or are new: who is taken out, who never, and who gets how much (R5, C-006,
-//! C-032, C-036, C-040, C-078).
+//! C-032, C-036, C-040, C-078). Who joins a fleet at work is in `joining`.
 
 use tidegate_shared::explained::Standing;
 
@@ -94,6 +94,24 @@ fn r5_one_that_can_be_connected_to_at_times_is_taken_out_too() {
         }
     }
     assert_eq!(out(&dispatcher), [2]);
+}
+
+#[test]
+fn c_058_c_006_who_says_that_it_is_ending_gets_nothing_new_and_half_stay() {
+    let mut dispatcher = fleet(Limits::default(), &[1; 4]);
+    let running = forward(dispatcher.arrive(ms(0), &ask(0)));
+    let leaves = running.replica;
+    assert!(dispatcher.not_now(ms(1), leaves));
+    let got = run(&mut dispatcher, ms(2), 200, |_| Sign::Well);
+    assert!(got.len() == 3 && !got.contains_key(&leaves.0), "{got:?}");
+    end(&mut dispatcher, ms(300), running, Sign::Well);
+    let others: Vec<_> = (1..=4).map(ReplicaId).filter(|id| *id != leaves).collect();
+    assert!(dispatcher.not_now(ms(301), others[0]));
+    assert!(!dispatcher.not_now(ms(302), others[1]), "half of them stay, whatever they say");
+    dispatcher.change(ms(303), others[1], Change::Gone);
+    dispatcher.change(ms(303), others[2], Change::Gone);
+    assert!(!dispatcher.not_now(ms(304), leaves), "and comes back when too few are left");
+    assert_eq!(forward(dispatcher.arrive(ms(305), &ask(1))).replica, leaves);
 }
 
 #[test]
@@ -209,45 +227,6 @@ fn c_040_a_new_replica_gets_its_share_and_no_flood() {
         dispatcher.end(ms(n), lease, &Spent::default());
     }
     assert_eq!(third, 10);
-}
-
-/// 60 requests a second of 100 ms each for 20 s, beside three replicas with 30 long streams each and a fourth that
-/// joins; gives what the fourth got in the first and in the second half.
-fn join(limits: Limits, join: impl Fn(&mut Dispatcher)) -> [u64; 2] {
-    let mut dispatcher = fleet(limits, &[1, 1, 1]);
-    let long: Vec<_> = (0..90).map(|n| forward(dispatcher.arrive(ms(0), &ask(n)))).collect();
-    join(&mut dispatcher);
-    let (mut running, mut got) = (std::collections::VecDeque::new(), [0, 0]);
-    for n in 0..1200 {
-        let now = ms(2000 + n * 1000 / 60);
-        while running.front().is_some_and(|(until, _)| *until <= now) {
-            let (_, lease) = running.pop_front().expect("a request");
-            end(&mut dispatcher, now, lease, Sign::Well);
-        }
-        let lease = forward(dispatcher.arrive(now, &ask(1000 + n)));
-        got[usize::from(n >= 600)] += u64::from(lease.replica == ReplicaId(4));
-        running.push_back((now + Duration::from_millis(100), lease));
-        assert!(dispatcher.in_flight(ReplicaId(4)) <= dispatcher.limit(ReplicaId(4)));
-    }
-    drop(long);
-    got
-}
-
-#[test]
-fn c_040_who_joins_a_fleet_at_work_gets_twice_its_share_at_most_for_ten_seconds() {
-    let fourth = |dispatcher: &mut Dispatcher| {
-        dispatcher.change(ms(1), ReplicaId(4), Change::Starting(Capacity::ONE));
-        dispatcher.change(ms(2000), ReplicaId(4), Change::Ready);
-    };
-    let [first, later] = join(Limits::default(), fourth);
-    assert!((150..=301).contains(&first), "150 would be its share of 600: {first}");
-    assert_eq!(later, 600, "warm, and the emptiest");
-    let again = |dispatcher: &mut Dispatcher| {
-        fourth(dispatcher);
-        dispatcher.change(ms(2000), ReplicaId(4), Change::Failed);
-        dispatcher.change(ms(2000), ReplicaId(4), Change::Ready);
-    };
-    assert!(join(Limits::default(), again)[0] <= 301, "nor does one that comes back");
 }
 
 #[test]

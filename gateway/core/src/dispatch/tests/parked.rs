@@ -36,6 +36,33 @@ fn c6_nobody_is_sent_to_a_sleeper_until_it_is_ready_and_who_waits_is_held() {
 }
 
 #[test]
+fn c6_r6_an_engine_that_has_slept_holds_no_beginnings_and_one_that_was_paused_does() {
+    for slept in [true, false] {
+        let mut dispatcher = fleet(Limits::default(), &[1, 1]);
+        let shared = |n: u64| {
+            let chain = [7, 8, 1000 + n].map(ConversationKey).to_vec();
+            Arc::new(RequestFacts {
+                identity: Identity::Prefix { chain, follows_up: false },
+                ..(*ask(n)).clone()
+            })
+        };
+        let lease = forward(dispatcher.arrive(ms(0), &shared(0)));
+        let id = lease.replica;
+        dispatcher.end(ms(1), lease, &Spent::default());
+        assert_eq!(dispatcher.explain(ms(2), &shared(1)).holders, [id]);
+        dispatcher.change(ms(2), id, Change::Draining);
+        if slept {
+            dispatcher.change(ms(3), id, Change::CacheLost);
+        }
+        dispatcher.change(ms(4), id, Change::Parked);
+        dispatcher.change(ms(5), id, Change::Waking);
+        dispatcher.change(ms(6), id, Change::Ready);
+        let holders = dispatcher.explain(ms(7), &shared(2)).holders;
+        assert_eq!(holders.contains(&id), !slept, "slept: {slept}");
+    }
+}
+
+#[test]
 fn c6_a_drain_of_one_that_is_being_woken_is_undone_to_what_it_was() {
     let mut dispatcher = fleet(Limits::default(), &[1]);
     let id = ReplicaId(1);

@@ -1,0 +1,149 @@
+//! The reported cases as whole stories, at the lengths that were reported.
+
+use tidegate_scaler_core::budget::Bounds;
+
+use super::*;
+
+/// A loop that shares `house` with others.
+fn sharing(world: &Arc<World>, name: &str, house: &House) -> Loop {
+    let (fleet, provider) = (Arc::clone(world) as Arc<dyn Fleet>, Arc::clone(world) as Arc<dyn Provider>);
+    let terms = Terms { sizing: sizing(0, 1), base_fee: Price::FREE, start_limit: START_LIMIT };
+    Loop::spawn(Control::new(DeploymentName::new(name), fleet, provider, house.clone(), terms))
+}
+
+/// The entries that begin with this word, and when they came.
+fn times(log: &[(Duration, String)], word: &str) -> Vec<u64> {
+    let begins = |entry: &str| entry.split(' ').next() == Some(word);
+    log.iter().filter(|(_, entry)| begins(entry)).map(|(at, _)| at.as_secs()).collect()
+}
+
+/// A start of 120 s and an idle window of 30 s; somebody waits all the time.
+#[tokio::test(start_paused = true)]
+async fn c_018_a_load_of_two_minutes_is_one_start_and_the_window_begins_after_it() {
+    let world = World::new();
+    world.script().load = Duration::from_secs(119);
+    world.lasting(Duration::from_secs(5));
+    let run = Loop::start(&world, sizing(0, 4));
+    world.arrive(1);
+    run.pass(3600).await;
+    let log = world.timed_log();
+    let entries: Vec<_> = log.iter().map(|(_, entry)| entry.as_str()).collect();
+    assert_eq!(entries, ["ordered 1", "start 1", "up 1", "ready 1", "drain 1", "stop 1", "gone 1"]);
+    assert_eq!((times(&log, "ready"), world.served_and_cut()), (vec![120], (1, 0)));
+    assert!((155..=157).contains(&times(&log, "drain")[0]), "a window after its last request: {log:?}");
+}
+
+/// Its client leaves after 10 s: the start is given up a window after that and not before, and nothing flaps.
+#[tokio::test(start_paused = true)]
+async fn c_018_a_client_that_leaves_may_cancel_the_start_after_one_window_and_nothing_flaps() {
+    let world = World::new();
+    world.script().load = Duration::from_secs(119);
+    let run = Loop::start(&world, sizing(0, 4));
+    world.arrive(1);
+    run.pass(10).await;
+    world.leave();
+    run.pass(3600).await;
+    let log = world.timed_log();
+    let entries: Vec<_> = log.iter().map(|(_, entry)| entry.as_str()).collect();
+    assert_eq!(entries, ["ordered 1", "start 1", "up 1", "stop 1", "gone 1"]);
+    assert!((40..=42).contains(&times(&log, "stop")[0]), "{log:?}");
+    assert_eq!(run.status.view().starts_failed, 0, "nothing has failed, so the next start need not wait");
+
+    // Somebody comes 20 s after the other left: it is kept, and serves him.
+    world.arrive(1);
+    run.pass(10).await;
+    world.leave();
+    run.pass(20).await;
+    world.arrive(1);
+    world.reaches("ready 2").await;
+    let log = world.timed_log();
+    assert_eq!(log.last().map(|(_, entry)| entry.as_str()), Some("ready 2"), "{log:?}");
+    assert_eq!((times(&log, "start").len(), times(&log, "stop").len()), (1, 0), "{log:?}");
+}
+
+/// Three replicas and an hour without a request: at the least number when a window has passed, and there to its end.
+#[tokio::test(start_paused = true)]
+async fn c_051_an_hour_without_traffic_at_three_replicas_is_min_after_one_window() {
+    let world = World::new();
+    (1..=3).for_each(|id| world.left_over(id));
+    let run = Loop::start(&world, sizing(1, 3));
+    world.reaches("ready 3").await;
+    world.arrive(90);
+    run.pass(60).await;
+    (1..=3).for_each(|id| world.finish(id));
+    let idle = world.elapsed().as_secs();
+    world.timed_log();
+    run.pass(3600).await;
+    let log = world.timed_log();
+    let drains = times(&log, "drain");
+    assert_eq!((drains.len(), times(&log, "gone").len(), log.len()), (2, 2, 6), "{log:?}");
+    assert!(drains.iter().all(|at| (30..=32).contains(&(at - idle))), "in the window's time: {log:?}");
+    let newest = run.status.view().newest.unwrap();
+    assert_eq!((newest.needed, newest.target), (0, 1), "zero is a number: {newest:?}");
+}
+
+/// Two of three loaded replicas are deleted: what the next evaluation needs is worked out from the one that is left.
+#[tokio::test(start_paused = true)]
+async fn c_104_two_of_three_are_deleted_and_the_next_evaluation_counts_one() {
+    let world = World::new();
+    (1..=3).for_each(|id| world.left_over(id));
+    let run = Loop::start(&world, sizing(0, 3));
+    world.reaches("ready 3").await;
+    world.arrive(90);
+    run.pass(5).await;
+    assert_eq!(run.status.view().newest.unwrap().demand, 90);
+    world.log();
+    world.vanish(1);
+    world.vanish(2);
+    world.reaches("gone 2").await;
+    let at = Instant::ZERO + world.elapsed();
+    run.pass(1).await;
+    let history = run.status.view().history;
+    let first = history.iter().find(|decision| decision.at >= at).unwrap();
+    assert_eq!((first.at, first.demand, first.needed, first.current), (at, 30, 1, 1), "{first:?}");
+}
+
+/// One GPU, streams of 20 s on A all the time, a request for B each 2 s, five minutes: nobody is cut, both are served,
+/// and there are no more swaps than residences fit in.
+#[tokio::test(start_paused = true)]
+async fn c_108_two_models_on_one_gpu_take_turns_and_nobody_is_cut() {
+    const RESIDENCE: u64 = 60;
+    let house = House::new(Bounds { replicas: Some(1), credit: None });
+    let worlds = [World::new(), World::new()];
+    worlds[0].lasting(Duration::from_secs(20));
+    worlds[1].lasting(Duration::from_secs(1));
+    worlds[0].arrive(1);
+    let a = sharing(&worlds[0], "a", &house);
+    worlds[0].reaches("ready 1").await;
+    let b = sharing(&worlds[1], "b", &house);
+    let mut logs = [Vec::new(), Vec::new()];
+    let mut longest = Duration::ZERO;
+    for second in 0..300 {
+        if second % 5 == 0 {
+            worlds[0].arrive(1);
+        }
+        if second % 2 == 0 {
+            worlds[1].arrive(1);
+        }
+        a.pass(1).await;
+        let phases = worlds.iter().flat_map(|world| world.observe().replicas);
+        assert!(phases.count() <= 1, "one GPU");
+        longest = worlds.iter().map(|world| world.observe().oldest_wait).fold(longest, Duration::max);
+        worlds.iter().zip(&mut logs).for_each(|(world, log)| log.extend(world.timed_log()));
+    }
+    let starts = logs.iter().flat_map(|log| times(log, "start")).map(|_| 1u64).sum::<u64>();
+    assert!((2..=300 / RESIDENCE).contains(&starts), "{starts} swaps");
+    for (world, log) in worlds.iter().zip(&logs) {
+        let (served, cut) = world.served_and_cut();
+        assert!(served >= 20 && cut == 0, "{served} served, {cut} cut: {log:?}");
+        // Who has become ready stays for his residence at least.
+        let (ready, drains) = (times(log, "ready"), times(log, "drain"));
+        assert!(
+            drains.iter().all(|at| ready.iter().all(|since| at < since || at - since >= RESIDENCE)),
+            "{log:?}"
+        );
+    }
+    // Nobody waits longer than the other's residence, its last stream and the change.
+    assert!(longest < Duration::from_secs(RESIDENCE + 20 + 10), "{longest:?}");
+    drop((a, b));
+}

@@ -149,9 +149,9 @@ mod tests {
         prefixes.hold(&chain(&[4, 9]), ReplicaId(2));
         assert_eq!(prefixes.len(), 4, "over both generations");
         prefixes.forget(ReplicaId(1));
-        assert_eq!((prefixes.holders(&chain(&[4, 0])), prefixes.len()), (Some(&[ReplicaId(2)][..]), 1));
+        assert_eq!((longest(&prefixes, &[4, 0]), prefixes.len()), (Some(&[ReplicaId(2)][..]), 1));
         prefixes.hold(&chain(&[1, 0]), ReplicaId(1));
-        assert_eq!(prefixes.holders(&chain(&[1, 7])), Some(&[ReplicaId(1)][..]), "what it holds anew");
+        assert_eq!(longest(&prefixes, &[1, 7]), Some(&[ReplicaId(1)][..]), "what it holds anew");
     }
 
     #[test]

@@ -281,6 +281,10 @@ impl Dispatcher {
     /// Where none does, one that holds a shorter beginning.
     pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts, origin: Origin) -> Option<ReplicaId> {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
+        let goes_on = origin.shared().filter(|shared| chain.last() != Some(shared));
+        if let Some(emptiest) = goes_on.and_then(|shared| self.emptiest(ask, shared)) {
+            return Some(emptiest);
+        }
         let bounds = self.bounds();
         let mean = self.replicas.mean_share();
         let first = self.replicas.ranked().first()?;
@@ -298,6 +302,24 @@ impl Dispatcher {
             known.map(|replica| self.replicas.rank_of(replica)).min()
         };
         self.prefixes.by_length(chain, origin.shared()).find_map(best).map(|rank| rank.id)
+    }
+
+    /// Of the replicas that hold a shared prompt, and whose load keeps the balance, the one with the fewest homes by size:
+    /// here a conversation that was opened before gets its home.
+    fn emptiest(&self, ask: &Ask<'_>, shared: ConversationKey) -> Option<ReplicaId> {
+        let (bounds, mean) = (self.bounds(), self.replicas.mean_share());
+        let holders = self.prefixes.by_length(&[], Some(shared)).next()?;
+        let good = holders.iter().filter_map(|id| self.replicas.get(*id)).filter(|replica| {
+            let balanced = self.replicas.share(replica).within(BALANCE, mean);
+            replica.is_open() && ask.may_try(replica.id) && bounds.is_free(replica, ask) && balanced
+        });
+        let homes = |replica: &Replica| u128::from(self.conversations.at(replica.id));
+        let weight = |replica: &Replica| u128::from(self.replicas.weight(replica));
+        let emptier = |a: &&Replica, b: &&Replica| {
+            let homes = (homes(a) * weight(b)).cmp(&(homes(b) * weight(a)));
+            homes.then_with(|| self.replicas.rank_of(a).cmp(&self.replicas.rank_of(b)))
+        };
+        good.min_by(emptier).map(|replica| replica.id)
     }
 
     /// The policy's pick among those that are free, else among those under their limit, else among those that have room

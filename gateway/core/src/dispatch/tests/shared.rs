@@ -165,3 +165,29 @@ fn r5_a_first_turn_that_its_replica_fails_is_its_own_elsewhere() {
     let next = forward(dispatcher.arrive(ms(3), &facts(&[1, 2, 3])));
     assert_eq!((next.route, next.replica), (Route::Home, home));
 }
+
+#[test]
+fn r3_who_says_hi_and_who_goes_on_from_it_may_come_mixed() {
+    for (sizes, width, seed) in [([1, 1, 1, 1], 1, 1), ([1, 1, 1, 1], 40, 2), ([1, 2, 4, 1], 20, 3)] {
+        let mut crowd = Crowd::of(&sizes, width);
+        let mut rng = tidegate_shared::rng::Rng::new(seed);
+        let mut turns = [0u64; 200];
+        let mut homes = vec![0; 4];
+        while turns.iter().any(|turn| *turn < 8) {
+            let mut wave: Vec<u64> = Vec::new();
+            while wave.len() < width && wave.len() < turns.iter().filter(|turn| **turn < 8).count() {
+                let who = rng.below(200) as u64;
+                if turns[who as usize] < 8 && !wave.contains(&who) {
+                    wave.push(who);
+                }
+            }
+            wave.iter().for_each(|who| turns[*who as usize] += 1);
+            let seen =
+                crowd.ask(&wave.iter().map(|who| turn(*who, turns[*who as usize], 1)).collect::<Vec<_>>());
+            for (who, (_, at)) in wave.iter().zip(seen) {
+                homes[at] += usize::from(turns[*who as usize] == 2);
+            }
+        }
+        assert_within(12, &homes, &sizes);
+    }
+}

@@ -174,18 +174,18 @@ fn r3_who_says_hi_and_who_goes_on_from_it_may_come_mixed() {
         let mut turns = [0u64; 200];
         let mut homes = vec![0; 4];
         while turns.iter().any(|turn| *turn < 8) {
-            let mut wave: Vec<u64> = Vec::new();
+            let mut wave: Vec<usize> = Vec::new();
             while wave.len() < width && wave.len() < turns.iter().filter(|turn| **turn < 8).count() {
-                let who = rng.below(200) as u64;
-                if turns[who as usize] < 8 && !wave.contains(&who) {
+                let who = rng.below(200);
+                if turns[who] < 8 && !wave.contains(&who) {
                     wave.push(who);
                 }
             }
-            wave.iter().for_each(|who| turns[*who as usize] += 1);
+            wave.iter().for_each(|who| turns[*who] += 1);
             let seen =
-                crowd.ask(&wave.iter().map(|who| turn(*who, turns[*who as usize], 1)).collect::<Vec<_>>());
+                crowd.ask(&wave.iter().map(|who| turn(*who as u64, turns[*who], 1)).collect::<Vec<_>>());
             for (who, (_, at)) in wave.iter().zip(seen) {
-                homes[at] += usize::from(turns[*who as usize] == 2);
+                homes[at] += usize::from(turns[*who] == 2);
             }
         }
         assert_within(12, &homes, &sizes);

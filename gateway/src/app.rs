@@ -8,6 +8,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt;
@@ -168,8 +169,10 @@ impl App {
             watched.push(seen);
             loops.push((settings.name.clone(), control));
         }
+        provide::tell_credit(&records, clock.now());
 
-        let sink = Sink { clock, access: Arc::clone(&access), nowhere: DeploymentMeter::new("") };
+        let (nowhere, cuts) = (DeploymentMeter::new(""), AtomicBool::new(false));
+        let sink = Sink { clock, access: Arc::clone(&access), nowhere, cuts };
         let created = clock::wall().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let gateway = Arc::new(Gateway {
             clock,

@@ -18,6 +18,7 @@ pub mod local;
 pub mod once;
 pub mod openai;
 mod pem;
+mod pinned;
 pub mod pool;
 pub mod probe;
 mod provide;

@@ -48,16 +48,16 @@ pub(crate) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, String
         .map_err(|_| "must be a file in PEM with a private key that has no password".to_owned())
 }
 
-/// The certificates in a file as issuers that are trusted.
+/// The certificates in a file as issuers that are trusted, and as they stand there.
 ///
 /// # Errors
 /// As for [`certificates`], or one of them cannot be an issuer.
-pub(crate) fn roots(bytes: &[u8]) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(bytes)? {
+pub(crate) fn roots(bytes: &[u8]) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), String> {
+    let (mut roots, listed) = (RootCertStore::empty(), certificates(bytes)?);
+    for certificate in &listed {
         roots
-            .add(certificate)
+            .add(certificate.clone())
             .map_err(|error| format!("must hold certificates that can be trusted: {error}"))?;
     }
-    Ok(roots)
+    Ok((roots, listed))
 }

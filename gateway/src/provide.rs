@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use tidegate_scaler::control::Helm;
-use tidegate_scaler::house::{Asleep, House};
+use tidegate_scaler::house::{Asleep, Credit, House};
 use tidegate_scaler::provider::Provider;
 use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
@@ -17,6 +17,7 @@ use tidegate_scaler::provider::slurm::SlurmProvider;
 use tidegate_scaler::provider::state::StateDir;
 use tidegate_scaler::store::{self, Epoch, KeptDrain, KeptSetting, KeptTuned, Past, Store};
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::offer::Money;
 use tidegate_shared::time::{Duration, Instant};
 
 use crate::app::AppError;
@@ -32,6 +33,16 @@ pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, 
         return Ok(None);
     }
     let state = StateDir::open(&config.state_dir)?;
+    let folder = state.path().display();
+    tracing::info!("what survives a restart is in {folder} (`state_dir`)");
+    let path = config.path().canonicalize().ok();
+    if let Some(before) = path.as_deref().map(|path| state.used_with(path)).transpose()?.flatten() {
+        tracing::warn!(
+            "{folder} was used with {} before: what was set by hand, tuned, spent and added there goes on here; give \
+             each gateway a `state_dir` of its own if that is not meant",
+            before.display()
+        );
+    }
     let cleaned = clean_up(config, &state).await;
     cleaned.map_err(|error| AppError::System {
         what: "cannot clean up after an earlier run",
@@ -90,6 +101,17 @@ pub(crate) fn records(
     let house = House::kept(config.budget, store.clone(), kept, &sized);
     let house = house.that_sleeps(Asleep::new(move || clock.asleep()));
     Ok(Records { store: Some(store), house, settings, tuned, drained, epoch, past })
+}
+
+/// Tells where the credit is another than the configuration's, since an earlier run spent of it or added to it.
+pub(crate) fn tell_credit(records: &Records, now: Instant) {
+    let Some(Credit { configured, added, left }) = records.house.credit(now) else { return };
+    if (added, left) != (Money::default(), configured) {
+        let spent = Money(configured.0.saturating_add(added.0).saturating_sub(left.0));
+        tracing::info!(
+            "credit: {left} is left; {configured} are in the configuration, {added} were added by hand and {spent} spent before"
+        );
+    }
 }
 
 /// Takes out again who was taken out before. A fixed replica is known by its URL: one that has another now is another.

@@ -73,6 +73,8 @@ pub struct Resizer {
     name: DeploymentName,
     config: Arc<Config>,
     given: BTreeSet<&'static str>,
+    /// By the file alone.
+    file: Sizing,
     store: Option<Store>,
     state: Mutex<State>,
 }
@@ -126,8 +128,41 @@ impl Resizer {
                 (settings.clone(), Some(why))
             }
         };
-        let state = State { set, tuned, now, misfit, told: None };
-        Self { given: config.given(&name), config: Arc::clone(config), name, store, state: Mutex::new(state) }
+        let state = Mutex::new(State { set, tuned, now, misfit, told: None });
+        let (given, file) = (config.given(&name), settings.sizing.clone());
+        let this = Self { given, file, config: Arc::clone(config), name, store, state };
+        if let Some(taken) = this.taken_up(Instant::ZERO) {
+            tracing::info!("{}: {taken}", this.name);
+        }
+        this
+    }
+
+    /// What of an earlier run is in force, as a sentence; `None` where that is nothing.
+    fn taken_up(&self, now: Instant) -> Option<String> {
+        let told = self.origins(now).into_iter().filter_map(|(key, value, origin)| {
+            let how = match origin {
+                Origin::Set(_) => "set by hand",
+                Origin::Tuned(..) => "tuned",
+                Origin::Configuration | Origin::Default => return None,
+            };
+            let file = match self.of_file(key) {
+                Value::Null => "none".to_owned(),
+                value => value.to_string(),
+            };
+            Some(format!("{key} is {value}, {how} ({file} by the configuration)"))
+        });
+        let told: Vec<_> = told.collect();
+        (!told.is_empty()).then(|| {
+            format!(
+                "taken up from an earlier run: {}; `tidegate scale` shows it and takes it back",
+                told.join("; ")
+            )
+        })
+    }
+
+    /// What `key` is where nobody sets or tunes it: by the file, or by default. Null for no price cap.
+    pub fn of_file(&self, key: &str) -> Value {
+        value_of(&self.file, key)
     }
 
     /// The settings in force.
@@ -228,15 +263,7 @@ impl Resizer {
     /// Each setting as it is in force at `now`, and where it comes from.
     pub fn origins(&self, now: Instant) -> Vec<(&'static str, Value, Origin)> {
         let state = self.state.lock();
-        let Sizing { min, max, mode, target_concurrency, autoscale, price_cap, .. } = state.now.sizing;
-        let value = |key| match key {
-            "min" => Value::from(min),
-            "max" => Value::from(max),
-            "mode" => Value::from(if mode == Mode::Flex { "flex" } else { "active" }),
-            TARGET => Value::from(target_concurrency),
-            "price_cap" => price_cap.map_or(Value::Null, |cap| Value::from(cap.0 as f64 / 1e6)),
-            _ => Value::from(autoscale),
-        };
+        let value = |key| value_of(&state.now.sizing, key);
         let fits = state.misfit.is_none();
         let tuned = state.tuned.as_ref().filter(|found| fits && state.is_of(found));
         let origin = |key| match (state.set.get(key).filter(|_| fits), tuned) {
@@ -262,6 +289,18 @@ impl State {
     /// Whether that was found with the model that is served.
     fn is_of(&self, found: &Found) -> bool {
         found.tuned.model == self.now.model
+    }
+}
+
+/// The value of `key` in `sizing`, as JSON.
+fn value_of(sizing: &Sizing, key: &str) -> Value {
+    match key {
+        "min" => Value::from(sizing.min),
+        "max" => Value::from(sizing.max),
+        "mode" => Value::from(if sizing.mode == Mode::Flex { "flex" } else { "active" }),
+        TARGET => Value::from(sizing.target_concurrency),
+        "price_cap" => sizing.price_cap.map_or(Value::Null, |cap| Value::from(cap.0 as f64 / 1e6)),
+        _ => Value::from(sizing.autoscale),
     }
 }
 

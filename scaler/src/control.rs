@@ -166,8 +166,15 @@ impl Control {
                 self.silence = SILENCE.0;
                 self.status.listed(&instances);
                 self.resume(&instances);
-                let news = self.book.take_in(&instances, self.now());
+                let (ending, now) = (self.book.ending(), self.now());
+                let news = self.book.take_in(&instances, now);
                 for (id, change) in news {
+                    if let Change::Gone { why } = &change
+                        && self.planner.is_some()
+                        && !ending.contains(&id)
+                    {
+                        self.status.lost(now, format!("{} is lost: {why}", self.log.replica(id)));
+                    }
                     self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
@@ -227,7 +234,7 @@ impl Control {
             budget.capped(&self.name, matches!(plan.why.reason, ScaleReason::GatewayCap { .. }));
             (spending, plan, actions)
         });
-        self.fleet.hold_starts(planner.starts_from());
+        self.fleet.hold_starts((!plan.is_startless()).then(|| planner.starts_from()));
         self.house.keep(&self.name, now);
         self.status.spends(spending);
         self.status.looks_ahead(planner.next_check(now), offers);
@@ -247,6 +254,7 @@ impl Control {
         if let Some(planner) = &self.planner {
             let decision = planner.hold(&self.book.refine(self.fleet.observe()));
             self.record(&decision);
+            self.fleet.hold_starts(None);
         }
         let longest = self.silence;
         self.silence = (self.silence * 2).min(SILENCE.1);
@@ -338,7 +346,7 @@ impl Control {
             let now = self.now();
             if let Some(planner) = self.planner.as_mut() {
                 planner.start_failed(now);
-                self.fleet.hold_starts(planner.starts_from());
+                self.fleet.hold_starts(Some(planner.starts_from()));
             }
         }
         self.fleet.announce(id, change);

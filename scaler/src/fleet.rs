@@ -25,8 +25,9 @@ pub trait Fleet: Send + Sync {
     }
 
     /// Starts keep failing, and no other is tried before `until`, a moment of the past where that is over (C1). Told
-    /// before the failure that it comes of, and at each evaluation.
-    fn hold_starts(&self, _until: Instant) {}
+    /// before the failure that it comes of, and at each evaluation. `None`: none can be ordered, whoever waits, since there
+    /// is no offer, no credit or no answer of the provider (C2).
+    fn hold_starts(&self, _until: Option<Instant>) {}
 
     /// Asks the engine of replica `id` to sleep, over its own API; ends when it does (C6). Dropped, it waits no more.
     fn sleep(&self, _id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {

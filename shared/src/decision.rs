@@ -34,15 +34,18 @@ pub enum Refusal {
     OtherModel,
     /// No replica of a static fleet can be connected to.
     Unreachable,
-    /// There is no replica and none can be started (`max = 0`, or a static fleet that is down).
+    /// No replica is ready, of those that may be (a static fleet that is down).
     NoReplica,
+    /// There is no replica, and none can be started (`max = 0`, scaling switched off, no offer, no credit, a silent
+    /// provider): when that changes is not known here.
+    CannotStart,
     /// The gateway's machine has no descriptor or no port left for a connection to a replica.
     NoSocket,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::QueueFull,
         Self::QueueBytes,
         Self::WouldWaitTooLong,
@@ -55,6 +58,7 @@ impl Refusal {
         Self::OtherModel,
         Self::Unreachable,
         Self::NoReplica,
+        Self::CannotStart,
         Self::NoSocket,
     ];
 
@@ -73,6 +77,7 @@ impl Refusal {
             Self::OtherModel => "other_model",
             Self::Unreachable => "unreachable",
             Self::NoReplica => "no_replica",
+            Self::CannotStart => "cannot_start",
             Self::NoSocket => "no_socket",
         }
     }
@@ -243,10 +248,13 @@ pub struct ScaleDecision {
     pub at: Instant,
     /// How the need was worked out.
     pub rule: Rule,
-    /// Requests in flight, including the queue.
+    /// Requests in flight, including the queue, and those that were told to come back.
     pub demand: u32,
     /// Requests in the queue.
     pub queued: u32,
+    /// Clients that were refused and told when to come back, as far as they can be expected to (Q2).
+    #[serde(default)]
+    pub promised: u32,
     /// Age of the oldest of them.
     pub oldest_wait: Duration,
     /// Share of the ready replicas' memory that requests held, in percent, rounded down; `None` where it is not known
@@ -268,14 +276,23 @@ pub struct ScaleDecision {
 impl ScaleDecision {
     /// What was seen and what it needs, as `97 in progress (12 queued) need 4`: those that wait are among them.
     fn needs(&self) -> String {
-        let Self { demand, needed, queued, .. } = self;
-        let queued = if *queued == 0 { String::new() } else { format!(" ({queued} queued)") };
+        let Self { demand, needed, .. } = self;
+        let waiting = self.waiting("queued");
         match (self.load, demand) {
             (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
             (None, 0) => "nothing is in progress".to_owned(),
-            (None, 1) => format!("1 in progress{queued} needs {needed}"),
-            (None, _) => format!("{demand} in progress{queued} need {needed}"),
+            (None, 1) => format!("1 in progress{waiting} needs {needed}"),
+            (None, _) => format!("{demand} in progress{waiting} need {needed}"),
         }
+    }
+
+    /// Who of the demand is at no replica, as ` (12 queued, 9 told to come back)`; `queued` is the word for those who
+    /// wait here. Empty where all are at one.
+    pub fn waiting(&self, queued: &str) -> String {
+        let told = [(self.queued, queued), (self.promised, "told to come back")];
+        let told = told.iter().filter(|(some, _)| *some > 0).map(|(some, what)| format!("{some} {what}"));
+        let told: Vec<_> = told.collect();
+        if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
     }
 
     /// The reason with its numbers.

@@ -141,6 +141,8 @@ pub enum Outcome {
     Complete,
     /// The replica failed in the middle of an answer.
     FailedMidway,
+    /// The gateway stopped and cut it.
+    Stopped,
 }
 
 impl Outcome {
@@ -149,6 +151,7 @@ impl Outcome {
         match self {
             Self::Complete => "complete",
             Self::FailedMidway => "failed_midway",
+            Self::Stopped => "gateway_stopped",
         }
     }
 }

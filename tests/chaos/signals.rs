@@ -4,10 +4,13 @@
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use tidegate_tests::client::{Raw, Stream};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::{eventually, within};
 use tidegate_tests::gateway::{Gateway, binary};
+use tidegate_tests::openai::{chat, chat_stream, delta};
+use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::Stub;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -68,7 +71,7 @@ async fn what_runs_is_finished_and_nothing_is_left() {
 }
 
 /// Waits for a line of the gateway's log.
-async fn says(fleet: &Fleet, what: &str) {
+async fn says(fleet: &Gateway, what: &str) {
     eventually(what, async || {
         let log = fleet.log();
         log.contains(what).then_some(()).ok_or(log)
@@ -98,6 +101,43 @@ async fn a_second_signal_cuts_what_runs_and_a_third_leaves_at_once() {
     fleet.interrupt();
     assert!(fleet.ended().await.success());
     assert!(!fleet.engines().is_empty(), "it did not wait for the engine");
+}
+
+#[tokio::test]
+async fn h4_what_a_second_signal_cuts_is_not_put_down_to_its_client() {
+    let gate = Gate::closed();
+    let script = Script::sse().event(&delta("a")).stall();
+    let silent = Script::new().wait(&gate);
+    let stub = Stub::with(move |request| match request.json()["stream"] == true {
+        true => script.clone(),
+        false => silent.clone(),
+    })
+    .await;
+    let mut gateway = Gateway::start(Config::of(Deployment::chat([&stub]))).await;
+    let mut stream = gateway.chat(&chat_stream("chat", "hi")).await;
+    assert!(stream.event().await.is_some());
+    let waits = Raw::posted(gateway.address, CHAT, &chat("chat", "hi").to_string()).await;
+    gateway.in_flight(2).await;
+    gateway.terminate();
+    says(&gateway, "stopping: running requests are finished").await;
+    // Status and log say what is left, and until when it may run.
+    says(&gateway, "stopping: no new connection is taken; 2 requests are left, and what runs in 1").await;
+    let stopping = gateway.status().await["stopping"].clone();
+    assert_eq!(
+        (&stopping["left"], stopping["cut_in_s"].as_f64() > Some(60.0)),
+        (&json!(2), true),
+        "{stopping}"
+    );
+    gateway.interrupt();
+    stream.cut().await;
+    assert!(gateway.ended().await.success());
+    drop(waits);
+    for (stream, status) in [(true, 200), (false, 503)] {
+        let found = gateway.access_line("its line", |line| {
+            (line["stream"] == stream).then(|| (line["status"].clone(), line["outcome"].clone()))
+        });
+        assert_eq!(found.await, (json!(status), json!("gateway_stopped")), "{}", gateway.printed());
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Clients that leave (H7): before the headers and in the middle of a stream, by every way of leaving. The replica's
 //! connection is closed, the counts are zero, nothing is tried again. Leaving the queue is proven in `queue`.
 
+use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Raw;
@@ -114,6 +115,54 @@ async fn h7_leaving_in_the_middle_of_a_stream_closes_the_replicas_side() {
     assert_eq!(stub.ended(2).await, End::PeerLeft, "HTTP/2");
     gateway.assert_idle().await;
     gateway.until_metric(metric::REQUESTS, &[("status", "499")], 3.0).await;
+}
+
+/// The line of the access log for the request with this id, without what varies.
+async fn line(gateway: &Gateway, id: &str) -> Value {
+    gateway
+        .access_line("its line", |line| {
+            (line["request_id"] == id)
+                .then(|| json!([line["status"], line["outcome"], line["completion_tokens"], line["trouble"]]))
+        })
+        .await
+}
+
+#[tokio::test]
+async fn h4_a_client_that_closes_at_the_last_event_was_served() {
+    let usage = r#"{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
+    let responses =
+        r#"{"type":"response.completed","response":{"usage":{"input_tokens":3,"output_tokens":2}}}"#;
+    let messages = "event: message_delta\ndata: {\"usage\":{\"input_tokens\":3,\"output_tokens\":2}}\n\n\
+                    event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let failed = r#"{"error":{"message":"out of memory"}}"#;
+    let reported = "the replica reported an error inside its stream";
+    let whole = json!([200, "complete", 2, null]);
+    // The end of the transfer never comes.
+    let cases = [
+        (format!("data: {}\n\ndata: {usage}\n\ndata: [DONE]\n\n", delta("a")), whole.clone()),
+        (messages.to_owned(), whole.clone()),
+        (format!("event: response.completed\ndata: {responses}\n\n"), whole),
+        (format!("data: {failed}\n\n"), json!([200, "failed_midway", null, reported])),
+        (format!("data: {usage}\n\n"), json!([499, null, null, null])),
+    ];
+    let stub = Stub::start().await;
+    let gateway = serve(&[&stub]).await;
+    for (index, (events, logged)) in cases.iter().enumerate() {
+        let script = Script::sse().chunk(events).stall();
+        stub.on_work(move |_| script.clone());
+        for (protocol, client) in [("h1", gateway.client()), ("h2", gateway.h2())] {
+            let (id, body) = (format!("{protocol}-{index}"), chat_stream("chat", "hi").to_string());
+            let mut stream = client.open(Method::POST, CHAT, &[("x-request-id", &id)], body).await;
+            stream.begins(events).await;
+            drop(stream);
+            assert_eq!(line(&gateway, &id).await, *logged, "{id}: {events}");
+        }
+    }
+    gateway.assert_idle().await;
+    gateway.until_metric(metric::REQUESTS, &[("status", "499")], 2.0).await;
+    for index in 0..stub.count() {
+        assert_eq!(stub.ended(index).await, End::PeerLeft);
+    }
 }
 
 #[tokio::test]

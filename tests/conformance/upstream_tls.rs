@@ -136,8 +136,16 @@ async fn h6_the_name_to_expect_can_be_set() {
     let _gateway = works(named("engine.internal")).await;
     let seen = replica.seen();
     assert!(seen.names.iter().all(|name| name.as_deref() == Some("engine.internal")), "{:?}", seen.names);
-    shows(files.deployment(&replica.url("127.0.0.1")), &["certificate not valid for name"]).await;
-    shows(named("other.internal"), &["certificate not valid for name"]).await;
+    shows(
+        files.deployment(&replica.url("127.0.0.1")),
+        &["its certificate is for engine.internal, and not for", "tls.server_name"],
+    )
+    .await;
+    shows(
+        named("other.internal"),
+        &["its certificate is for engine.internal, and not for", "tls.server_name"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -150,6 +158,19 @@ async fn h6_certificates_that_are_not_to_be_trusted_keep_a_replica_out() {
     let untold = Deployment::named("chat").replica(&foreign.url("127.0.0.1"), 1);
     shows(untold, &["UnknownIssuer"]).await;
     assert!(expired.seen().work.is_empty() && foreign.seen().work.is_empty());
+}
+
+#[tokio::test]
+async fn h6_a_replicas_own_certificate_may_be_the_trusted_one() {
+    let own = Identity::own_issuer(LOOPBACK);
+    let its = replica(own.clone()).await;
+    let files = Files::new(&Issuer::new("ca"));
+    shows(files.deployment(&its.url("127.0.0.1")), &["an issuer's own (CA:TRUE)"]).await;
+    files.write("ca.pem", &own.cert);
+    let _gateway = works(files.deployment(&its.url("127.0.0.1"))).await;
+    let other = replica(Identity::own_issuer(LOOPBACK)).await;
+    shows(files.deployment(&other.url("127.0.0.1")), &["an issuer's own (CA:TRUE)"]).await;
+    assert!(other.seen().work.is_empty());
 }
 
 #[tokio::test]

@@ -46,7 +46,14 @@ pub(super) fn busy(gateway: &Gateway, count: usize) -> Vec<JoinHandle<Answer>> {
     body["ignore_eos"] = true.into();
     let one = |_| {
         let (client, body) = (gateway.client(), body.clone());
-        tokio::spawn(async move { client.post(CHAT, &body).await })
+        tokio::spawn(async move {
+            loop {
+                let answer = client.post(CHAT, &body).await;
+                if answer.status != 503 {
+                    return answer;
+                }
+            }
+        })
     };
     (0..count).map(one).collect()
 }

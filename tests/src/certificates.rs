@@ -66,6 +66,15 @@ impl Issuer {
 }
 
 impl Identity {
+    /// One that is its own issuer, as `openssl req -x509` makes them.
+    pub fn own_issuer(hosts: &[&str]) -> Self {
+        let mut params = Issuer::params(hosts);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let cert = params.self_signed(&key).expect("a certificate");
+        Self { cert: cert.pem(), key: key.serialize_pem() }
+    }
+
     /// For rustls.
     pub fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let cert = CertificateDer::from_pem_slice(self.cert.as_bytes()).expect("a certificate");

@@ -117,6 +117,8 @@ pub struct Dispatcher {
     wake_took: Option<Duration>,
     /// No start is tried before.
     starts_from: Instant,
+    /// Since when none can be ordered, whoever waits (C2).
+    startless: Option<Instant>,
     /// Requests sent to replicas so far.
     sent: u64,
     /// Requests sent to the replica that is held, when it became so.
@@ -151,6 +153,7 @@ impl Dispatcher {
             start_took: None,
             wake_took: None,
             starts_from: Instant::ZERO,
+            startless: None,
             sent: 0,
             sent_before_hold: 0,
             judge: Judge::default(),
@@ -313,7 +316,7 @@ impl Dispatcher {
         let closed = if late { Some(Refusal::MissedDeadline) } else { self.closed(now, facts, entry) };
         if let Some(reason) = closed {
             let before = self.queue.ahead_of(facts.priority);
-            let retry_after = self.retry_after(now, facts.priority, before, entry.told);
+            let retry_after = self.retry_after(now, reason, facts.priority, (before, entry.told));
             return Decision::Refuse(Rejection { reason, retry_after });
         }
         Decision::Wait(entry.kept.away.min(MORE_PATIENCE))

@@ -62,6 +62,9 @@ impl DrainState {
     fn of(drained: Option<&Drained>, facts: &ReplicaFacts, fixed: bool) -> Self {
         match (drained, facts.in_flight) {
             (None, _) if facts.own_only => Self::OwnOnly,
+            // The fleet shrinks, or it was just let go.
+            (None, 1..) if facts.phase == Phase::Draining => Self::Draining,
+            (None, _) if matches!(facts.phase, Phase::Draining | Phase::Gone) => Self::Stopping,
             (None, _) => Self::In,
             (Some(drained), _) if drained.ends => Self::Stopping,
             (Some(_), 1..) => Self::Draining,
@@ -186,6 +189,7 @@ fn told(watched: &Watched, id: ReplicaId, unsaved: Option<String>) -> DrainAnswe
     let in_flight = facts.in_flight;
     let replica = replica_name(watched.pool.name(), id);
     let follows = match state {
+        DrainState::In if facts.is_ready() => "it takes requests".to_owned(),
         DrainState::In => "it takes requests as soon as it is ready".to_owned(),
         _ => format!("{}; {}", own_way(state, &facts), others(watched, &seen)),
     };
@@ -270,7 +274,22 @@ pub(super) fn sentence(
 
 #[cfg(test)]
 mod tests {
-    use super::meanwhile;
+    use tidegate_shared::id::ReplicaId;
+    use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
+    use tidegate_shared::time::Instant;
+
+    use super::{DrainState, meanwhile};
+
+    #[test]
+    fn c5_one_that_leaves_by_itself_is_not_said_to_be_in() {
+        let state = |phase, in_flight| {
+            let facts = ReplicaFacts::new(ReplicaId(6), phase, Instant::ZERO, Capacity::ONE);
+            DrainState::of(None, &ReplicaFacts { in_flight, ..facts }, false)
+        };
+        assert_eq!(state(Phase::Draining, 3), DrainState::Draining);
+        assert_eq!([Phase::Draining, Phase::Gone].map(|phase| state(phase, 0)), [DrainState::Stopping; 2]);
+        assert_eq!([Phase::Ready, Phase::Starting].map(|phase| state(phase, 0)), [DrainState::In; 2]);
+    }
 
     #[test]
     fn c5_what_requests_wait_for_meanwhile_is_told_as_it_is() {

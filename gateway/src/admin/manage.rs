@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_scaler::house::Credit;
 use tidegate_scaler::store::MOST_DECISIONS;
+use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::problem::Problem;
@@ -59,6 +60,9 @@ pub struct SizingValue {
     pub from: String,
     /// Seconds since it was set or tuned, where it was.
     pub age_s: Option<f64>,
+    /// What it would be by the configuration, or by default, where it was set or tuned; null for no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<Value>,
     /// The kind of replica that it was tuned on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
@@ -117,6 +121,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
 /// What the settings of `watched` are, and where they come from.
 pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -> SizingAnswer {
     let told = |(key, value, origin): (&str, Value, Origin)| {
+        let key = key.to_owned();
         let (from, age, on) = match origin {
             Origin::Set(age) => ("set", Some(age), None),
             Origin::Tuned(age, kind) => ("tuned", Some(age), Some(kind)),
@@ -124,7 +129,8 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
             Origin::Default => ("default", None, None),
         };
         let age_s = age.map(|age| age.as_secs_f64());
-        (key.to_owned(), SizingValue { value, from: from.to_owned(), age_s, on })
+        let file = age.map(|_| watched.resizer.of_file(&key));
+        (key, SizingValue { value, from: from.to_owned(), age_s, file, on })
     };
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };
@@ -133,8 +139,20 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
     let fixed = (watched.provider == "static").then(count);
     let outlook = watched.control.view().outlook;
     let offers = outlook.map(|outlook| outlook.offers).unwrap_or_default();
-    let warning = too_dear(watched.resizer.sizing().price_cap, &offers);
+    let sizing_now = watched.resizer.sizing();
+    let warning = none(&sizing_now).filter(|_| fixed.is_none());
+    let warning = warning.or_else(|| too_dear(sizing_now.price_cap, &offers));
     SizingAnswer { deployment: watched.pool.name().to_string(), sizing, fixed, warning, unsaved }
+}
+
+/// What follows where nothing may be started.
+fn none(sizing: &Sizing) -> Option<String> {
+    let why = match (sizing.ceiling(), sizing.autoscale, sizing.floor()) {
+        (0, ..) => "max is 0, so nothing runs",
+        (_, false, 0) => "scaling is switched off and min is 0, so nothing is started",
+        _ => return None,
+    };
+    Some(format!("{why}: once nothing is there, requests get 503"))
 }
 
 /// What follows where no offer is within the cap.

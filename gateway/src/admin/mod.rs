@@ -12,6 +12,7 @@ mod reason;
 pub mod route;
 mod serve;
 pub mod status;
+pub mod stopping;
 mod tune;
 pub mod tuned;
 pub mod why;
@@ -46,6 +47,7 @@ use status::{
     DecisionStatus, DeploymentStatus, EjectedStatus, EngineStatus, MOST_DECISIONS, MoneyStatus,
     RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
+use stopping::Since;
 use tune::Feed;
 
 const PHASES: [Phase; 7] = [
@@ -88,6 +90,8 @@ pub struct Admin {
     /// What survives restarts; `None` where nothing does.
     store: Option<Store>,
     house: House,
+    /// Since when it stops.
+    since: Since,
     /// The last decisions of earlier runs, newest first.
     past: BTreeMap<DeploymentName, Vec<Past>>,
     render: Render,
@@ -103,13 +107,16 @@ impl Admin {
         render: Render,
     ) -> Arc<Self> {
         let (store, house, past) = (records.store.clone(), records.house.clone(), records.past.clone());
-        Arc::new(Self { gateway, watched, store, house, past, render, page: Page::new() })
+        let (since, pools) = (Since::default(), watched.iter().map(|one| Arc::clone(&one.pool)).collect());
+        tokio::spawn(since.clone().tell(Arc::clone(&gateway), pools));
+        Arc::new(Self { gateway, watched, store, house, past, render, since, page: Page::new() })
     }
 
     fn status(&self) -> Status {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(Instant::ZERO).as_secs_f64(),
+            stopping: self.since.status(&self.gateway, &self.watched),
             records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
             tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
@@ -137,6 +144,7 @@ impl Admin {
             target: view.newest.as_ref().map_or(sizing.min, |decision| decision.target),
             in_flight: seen.in_flight,
             queued: seen.queued,
+            promised: seen.promised,
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
             conversations,
             replicas,
@@ -151,11 +159,14 @@ impl Admin {
             sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),
+            startless: why::startless(&sizing, &view)
+                .filter(|_| watched.provider != "static" && why::is_bare(&seen.replicas)),
             trouble: view
                 .provider_error
                 .clone()
                 .or_else(|| watched.resizer.misfit())
-                .or_else(|| view.last_failure.clone()),
+                .or_else(|| view.last_failure.clone())
+                .or_else(|| why::lost(&view, seen.at)),
         }
     }
 

@@ -160,7 +160,8 @@ fn refused(reason: Refusal) -> &'static str {
         Refusal::StartFailed => "replicas keep failing to start",
         Refusal::OtherModel => "the engines of all replicas list other models",
         Refusal::Unreachable => "no replica can be connected to",
-        Refusal::NoReplica => "there is no replica, and none can be started",
+        Refusal::NoReplica => "no replica is ready",
+        Refusal::CannotStart => "there is no replica, and none can be started",
         Refusal::NoSocket => "the gateway has as many connections as it may have",
     }
 }

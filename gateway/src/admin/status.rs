@@ -15,6 +15,7 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
 use super::manage::SizingValue;
+use super::stopping::StoppingStatus;
 use crate::endpoint::Engine;
 use crate::pool::{Trust, Unfit};
 use crate::server::certificate::Shown;
@@ -29,6 +30,9 @@ pub struct Status {
     pub version: String,
     /// Seconds since the gateway started.
     pub uptime_s: f64,
+    /// That it is stopping, and what still runs; absent while it serves.
+    #[serde(default)]
+    pub stopping: Option<StoppingStatus>,
     /// What survives a restart; absent where nothing does, since every fleet is static.
     #[serde(default)]
     pub records: Option<RecordsStatus>,
@@ -130,7 +134,10 @@ pub struct DeploymentStatus {
     pub in_flight: u32,
     /// Requests in the queue.
     pub queued: u32,
-    /// Seconds that the oldest of them has waited; 0 when nothing waits.
+    /// Clients that were refused and told when to come back, as far as they can be expected to (Q2).
+    #[serde(default)]
+    pub promised: u32,
+    /// Seconds that the oldest in the queue has waited; 0 when nothing waits.
     pub oldest_wait_s: f64,
     /// Conversations that have a home (R7).
     pub conversations: u32,
@@ -155,6 +162,9 @@ pub struct DeploymentStatus {
     pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
+    /// Why the next request would start no replica, though none runs, for people; absent where one runs or can be started.
+    #[serde(default)]
+    pub startless: Option<String>,
 }
 
 /// What a deployment costs, in millionths of a dollar (M2).
@@ -310,11 +320,14 @@ pub struct DecisionStatus {
     /// Share of the ready replicas' memory that requests held, in percent, where the rule goes by it and knows it.
     #[serde(default)]
     pub load: Option<u32>,
-    /// Requests in flight, including the queue.
+    /// Requests in flight, including the queue and those that were told to come back.
     pub demand: u32,
     /// Requests in the queue.
     pub queued: u32,
-    /// Seconds that the oldest of them had waited.
+    /// Clients that were told to come back, as far as they could be expected to.
+    #[serde(default)]
+    pub promised: u32,
+    /// Seconds that the oldest in the queue had waited.
     pub oldest_wait_s: f64,
     /// Replicas that counted: ready ones and those on their way.
     pub current: u32,
@@ -337,6 +350,7 @@ impl DecisionStatus {
             load: decision.load,
             demand: decision.demand,
             queued: decision.queued,
+            promised: decision.promised,
             oldest_wait_s: decision.oldest_wait.as_secs_f64(),
             current: decision.current,
             needed: decision.needed,
@@ -348,48 +362,4 @@ impl DecisionStatus {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pool::{Cause, Fault};
-    use tidegate_shared::decision::{Rule, ScaleReason};
-    use tidegate_shared::time::Duration;
-
-    #[test]
-    fn r5_who_is_out_is_told_with_the_reason_and_the_time_that_is_left() {
-        let second = Duration::from_secs(1);
-        let why = Cause { fault: Fault::Silent, faults: 10, of: 17 };
-        let now = Instant::ZERO + second * 60;
-        let told = |trust| EjectedStatus::new(trust, now).map(|ejected| ejected.sentence());
-        assert_eq!(told(Trust::Whole), None);
-        let because = "because 10 of 17 requests failed; the last one got no answer in time";
-        let out = Trust::Out { until: now + second * 5 / 2, why };
-        assert_eq!(told(out), Some(format!("it gets no request for 3 s, {because}")));
-        let trial = Trust::Trial { running: true, why };
-        assert_eq!(told(trial), Some(format!("one request is tried there, {because}")));
-    }
-
-    #[test]
-    fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
-        let second = Duration::from_secs(1);
-        let decision = ScaleDecision {
-            at: Instant::ZERO + second,
-            rule: Rule::Concurrency,
-            load: None,
-            demand: 3,
-            queued: 1,
-            oldest_wait: second / 2,
-            current: 2,
-            needed: 1,
-            target: 2,
-            woken: 0,
-            reason: ScaleReason::Cooling { low_for: second * 12, window: second * 30 },
-        };
-        let told = DecisionStatus::new(&decision, Instant::ZERO + second * 5);
-        assert_eq!((told.age_s, told.oldest_wait_s), (4.0, 0.5));
-        assert_eq!((told.demand, told.queued, told.current, told.needed, told.target), (3, 1, 2, 1, 2));
-        assert_eq!(
-            (told.reason.as_str(), told.text.as_str()),
-            ("cooling", "3 in progress (1 queued) need 1, cooling 12 s of 30 s")
-        );
-    }
-}
+mod tests;

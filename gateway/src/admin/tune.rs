@@ -182,7 +182,8 @@ async fn measure(admin: Arc<Admin>, watched: Watched, job: Job, dry_run: bool, o
     let ended = run(job, &out).await;
     let event = match ended {
         Ok(done) => {
-            tracing::info!("{replica} was measured: the target is {}, since {}", done.target, done.because);
+            let is = if dry_run { "would be" } else { "is" };
+            tracing::info!("{replica} was measured: the target {is} {}, since {}", done.target, done.because);
             found(&admin, &watched, done, dry_run).await
         }
         Err(Stop::Left) => {

@@ -1,11 +1,14 @@
-//! Looks for the programs that a configuration names, as the start of a replica would.
+//! Looks for the programs that a configuration names, as the start of a replica would, and for the sockets of its providers.
 //!
-//! Runs none of them.
+//! Runs none of them, and connects to nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+
+use tidegate_scaler::provider::docker::DockerHost;
+use tidegate_scaler::provider::rest::Site;
 
 use crate::config::{Config, Source};
 
@@ -31,6 +34,24 @@ pub(super) fn missing(config: &Config) -> Vec<String> {
             }
             Source::Docker(_) | Source::Slurm(_) | Source::Static(_) => {}
         }
+        let socket = match &deployment.source {
+            Source::Docker(spec) => match &spec.host {
+                DockerHost::Unix(path) => Some(("docker.host", Path::new(path))),
+                DockerHost::Tcp(_) => None,
+            },
+            Source::Slurm(spec) => match &spec.access.site {
+                Site::Unix(path) => Some(("slurm.url", path.as_path())),
+                Site::Tcp { .. } => None,
+            },
+            Source::Process(_) | Source::Exec(_) | Source::Static(_) => None,
+        };
+        if let Some((key, path)) = socket.filter(|(_, path)| !is_socket(path)) {
+            warnings.push(format!(
+                "deployment {}: {key}: there is no socket {}; no replica can start here until something listens there",
+                deployment.name,
+                path.display()
+            ));
+        }
     }
     warnings
 }
@@ -44,6 +65,10 @@ fn missing_one(program: &str, env: &BTreeMap<String, String>, dir: &Path) -> Opt
     let path = env.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH")).unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| runs(&dir.join(folder).join(program)));
     (!found).then(|| format!("there is no program {program:?} on PATH"))
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.metadata().is_ok_and(|data| data.file_type().is_socket())
 }
 
 fn runs(path: &Path) -> bool {
@@ -67,6 +92,34 @@ mod tests {
                 "deployment chat: process.command: there is no program \"no-such-engine-4711\" on PATH; no replica can start here",
                 "deployment own: exec.start: /etc/tidegate/./nothing is no program; no replica can start here",
                 "deployment path: process.command: there is no program \"sh\" on PATH; no replica can start here",
+            ]
+        );
+    }
+
+    #[test]
+    fn sockets_of_providers_that_are_missing_are_named_and_others_are_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let there = dir.path().join("docker.sock");
+        let _listens = std::os::unix::net::UnixListener::bind(&there).expect("a socket");
+        let docker = |name: &str, host: &str| {
+            format!(
+                "[[deployment]]\nname = \"{name}\"\n[deployment.docker]\nhost = \"{host}\"\nimage = \"engine\"\n"
+            )
+        };
+        let slurm = "[[deployment]]\nname = \"jobs\"\n[deployment.slurm]\nurl = \"unix:/nowhere/rest.sock\"\n\
+                     command = [\"serve\", \"{port}\"]\n";
+        let text = [
+            docker("chat", "unix:///nowhere/docker.sock"),
+            docker("fine", &format!("unix://{}", there.display())),
+            slurm.to_owned(),
+        ];
+        let config = Config::parse(&text.concat(), Path::new("/etc/tidegate/t.toml")).expect("good");
+        let told = |start: &str| format!("{start}; no replica can start here until something listens there");
+        assert_eq!(
+            missing(&config),
+            [
+                told("deployment chat: docker.host: there is no socket /nowhere/docker.sock"),
+                told("deployment jobs: slurm.url: there is no socket /nowhere/rest.sock"),
             ]
         );
     }

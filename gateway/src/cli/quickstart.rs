@@ -38,11 +38,12 @@ pub(super) fn run(args: &QuickstartArgs) -> Result<(), CliError> {
     writeln!(out, "Model `{MODEL}`: {}.", engine.source)?;
     out.flush()?;
     drop(out);
+    let own = own_file(&engine);
     app::run(config, |addresses| {
         // The first chat wakes the fleet from zero, so that what follows is fast.
         tokio::spawn(async move {
             // Nothing is left to tell it to if standard output is closed.
-            let _ = greet(addresses).await;
+            let _ = greet(addresses, &own).await;
         });
     })?;
     Ok(())
@@ -67,22 +68,31 @@ fn stand_in() -> Result<Engine, CliError> {
     })
 }
 
-/// From zero to two replicas. Each has one core, so it works on one request at a time; its slots keep that many
-/// conversations in its cache. A machine without a GPU is slow, so requests may wait as long as OpenAI's SDKs do. Its
-/// records are beside those of `tidegate serve`, so that both can run, and one quickstart per port.
-fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliError> {
+/// A configuration of one's own to begin with: what quickstart serves, and how.
+fn own_file(engine: &Engine) -> String {
     let mut process = toml::Table::new();
     process.insert("command".into(), engine.command.clone().into());
     if !engine.env.is_empty() {
         let env = engine.env.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
         process.insert("env".into(), toml::Value::Table(env.collect()));
     }
+    // A table below this one would have to name its parents.
+    let process: String = process.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+    format!(
+        "[[deployment]]\nname = \"{MODEL}\"\nmax = 2\ntarget_concurrency = 1\nconcurrency_limit = 1\n\
+         queue.headroom = \"10m\"\nqueue_threshold = \"1s\"\n\n[deployment.process]\n{process}"
+    )
+}
+
+/// From zero to two replicas. Each has one core, so it works on one request at a time; its slots keep that many
+/// conversations in its cache. A machine without a GPU is slow, so requests may wait as long as OpenAI's SDKs do. Its
+/// records are beside those of `tidegate serve`, so that both can run, and one quickstart per port.
+fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliError> {
     let text = format!(
-        "listen = \"{listen}\"\nadmin = \"{admin}\"\nlog.access = \"off\"\n\
-         [[deployment]]\nname = \"{MODEL}\"\nmax = 2\ntarget_concurrency = 1\nconcurrency_limit = 1\n\
-         queue.headroom = \"10m\"\nqueue_threshold = \"1s\"\n[deployment.process]\n{process}",
+        "listen = \"{listen}\"\nadmin = \"{admin}\"\nlog.access = \"off\"\n{fleet}",
         listen = args.listen,
         admin = args.admin,
+        fleet = own_file(engine),
     );
     let config = Config::parse(&text, Path::new("quickstart"));
     let mut config = config.map_err(|error| CliError::Faults(error.to_string()))?;
@@ -91,9 +101,9 @@ fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliEr
     Ok(config)
 }
 
-async fn greet(addresses: Addresses) -> io::Result<()> {
+async fn greet(addresses: Addresses, own: &str) -> io::Result<()> {
     let (base, admin) = (format!("http://{}", addresses.listen), format!("http://{}", addresses.admin));
-    say(&format!("Serving on {base}. The first chat starts a replica …"))?;
+    say(&format!("Serving on {base}. The first chat starts a replica, unless one runs from before …"))?;
     match hello(addresses.listen).await {
         Ok(answer) => say(&format!(
             "\n  > {}\n  {}\n\n  (replica {}, route {})\n",
@@ -104,11 +114,34 @@ async fn greet(addresses: Addresses) -> io::Result<()> {
         ))?,
         Err(error) => say(&format!("error: {error}\nSee `tidegate status --admin {admin}`.\n"))?,
     }
-    say(&format!("Try it yourself; Ctrl-C stops everything.\n\n{}", banner(&base, &admin)))
+    say(&format!("Try it yourself; Ctrl-C stops everything.\n\n{}", banner(&base, &admin)))?;
+    say(&format!(
+        "The same as a `tidegate.toml` of your own, for `tidegate serve` (more: `tidegate example`):\n\n{own}"
+    ))
 }
 
 fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+
+    #[test]
+    fn the_file_that_is_printed_runs_what_quickstart_runs() {
+        let engine = Engine {
+            command: ["/a b/python", "-I", "launch.py", "{port}", "\"quoted\""].map(str::to_owned).to_vec(),
+            env: std::collections::BTreeMap::from([("ONE".to_owned(), "1".to_owned())]),
+            ..stand_in().expect("this program")
+        };
+        let config = Config::parse(&own_file(&engine), Path::new("/t/tidegate.toml")).expect("a good file");
+        let [deployment] = config.deployments.as_slice() else { panic!("{:?}", config.deployments) };
+        assert_eq!(deployment.name.as_str(), MODEL);
+        let Source::Process(process) = &deployment.source else { panic!("{:?}", deployment.source) };
+        assert_eq!((&process.command, &process.env), (&engine.command, &engine.env));
+    }
 }

@@ -21,6 +21,9 @@ const DECISIONS: usize = 5;
 /// The whole status.
 pub(super) fn render(status: &Status, style: Style) -> String {
     let mut text = format!("tidegate {}, up {}\n", clean(&status.version), age(status.uptime_s));
+    if let Some(stopping) = &status.stopping {
+        text.push_str(&sentence("stopping: ", &stopping.text, Some(Tint::Yellow), style));
+    }
     if let Some(trouble) = status.records.as_ref().and_then(|records| records.problem.as_ref()) {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
@@ -52,6 +55,10 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     }
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
+    }
+    if let Some(why) = &deployment.startless {
+        let told = format!("no replica runs, and none can be started: {why}");
+        text.push_str(&sentence("", &told, Some(Tint::Yellow), style));
     }
     if let Some(trouble) = &deployment.trouble {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
@@ -99,19 +106,27 @@ fn size(deployment: &DeploymentStatus) -> String {
 /// What of its size is neither a default nor the configuration's, and where that comes from.
 fn origins(deployment: &DeploymentStatus) -> Option<String> {
     let chosen = deployment.sizing.iter().filter(|(_, setting)| setting.age_s.is_some());
-    let told = chosen
-        .map(|(key, setting)| format!("{} {}: {}", clean(key), shown(setting), clean(&origin(setting))));
+    let told = chosen.map(|(key, setting)| {
+        format!("{} {}: {}", clean(key), shown(key, &setting.value), clean(&origin(key, setting)))
+    });
     let told: Vec<_> = told.collect();
     (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn load(deployment: &DeploymentStatus) -> String {
-    let DeploymentStatus { in_flight, queued, conversations, .. } = deployment;
+    let DeploymentStatus { in_flight, queued, promised, conversations, .. } = deployment;
     let waited = match queued {
         0 => String::new(),
         _ => format!(" (oldest {})", age(deployment.oldest_wait_s)),
     };
-    format!("{in_flight} in flight, {queued} queued{waited}, {}", counted(*conversations, "conversation"))
+    let told = match promised {
+        0 => String::new(),
+        _ => format!(", {promised} told to come back"),
+    };
+    format!(
+        "{in_flight} in flight, {queued} queued{waited}{told}, {}",
+        counted(*conversations, "conversation")
+    )
 }
 
 /// What it costs, where anything has a price.
@@ -120,7 +135,7 @@ fn money(money: MoneyStatus) -> Option<String> {
     if (spent, rate, worst_case, credit) == (Money::default(), Price::FREE, None, None) {
         return None;
     }
-    let worst = worst_case.map(|worst| format!(", {worst} at most")).unwrap_or_default();
+    let worst = worst_case.map(|worst| format!(", {worst} at most (max × price_cap)")).unwrap_or_default();
     let credit = credit.map(|credit| format!("; credit {credit}")).unwrap_or_default();
     Some(format!("{rate} now{worst}, {spent} spent{credit}"))
 }
@@ -184,16 +199,35 @@ const fn tint(phase: Phase) -> Option<Tint> {
 /// The newest decisions that changed something.
 fn decisions(decisions: &[DecisionStatus], style: Style) -> String {
     let mut table = Grid::new(&[">DECIDED", ">REPLICAS", "WHY"]);
-    for decision in decisions.iter().take(DECISIONS) {
+    for (decision, alike) in folded(decisions).into_iter().take(DECISIONS) {
         let (current, target) = (decision.current, decision.target);
         let moved = if current == target { target.to_string() } else { format!("{current} -> {target}") };
         table.rows.push(vec![
             (format!("{} ago", age(decision.age_s)), None),
             (moved, None),
-            (clean(&decision.text), None),
+            (clean(&format!("{}{}", decision.text, more(alike))), None),
         ]);
     }
     table.render(style)
+}
+
+/// Each decision, newest first, and those before it that are told with it: as long as a fleet keeps its size and nothing
+/// holds it back, its load comes and goes, and steps would be lost among that.
+fn folded(decisions: &[DecisionStatus]) -> Vec<(&DecisionStatus, &[DecisionStatus])> {
+    let quiet = |one: &DecisionStatus| {
+        one.current == one.target && matches!(one.reason.as_str(), "steady" | "cooling" | "at_min" | "demand")
+    };
+    let groups = decisions.chunk_by(|a, b| quiet(a) && quiet(b) && a.target == b.target);
+    groups.filter_map(|group| group.split_first()).collect()
+}
+
+/// How many are told with it, and since when.
+fn more(alike: &[DecisionStatus]) -> String {
+    match (alike, alike.last()) {
+        ([_], Some(first)) => format!("; and 1 alike since {} ago", age(first.age_s)),
+        (many, Some(first)) => format!("; and {} alike since {} ago", many.len(), age(first.age_s)),
+        (_, None) => String::new(),
+    }
 }
 
 #[cfg(test)]

@@ -147,3 +147,40 @@ fn h6_the_status_tells_what_is_wrong_with_the_certificate() {
     assert_eq!(status("\"c.pem expired\""), "tidegate 0.1.0, up 3.0s\n  trouble: c.pem expired\n");
     assert_eq!(status("null"), "tidegate 0.1.0, up 3.0s\n");
 }
+
+#[test]
+fn e1_q2_who_was_told_to_come_back_stands_beside_the_queue() {
+    let mut status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
+    status.deployments[0].promised = 33;
+    let text = render(&status, NARROW);
+    let line = "  35 in flight, 2 queued (oldest 0.4s), 33 told to come back, 1312 conversations\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn e1_decisions_that_change_nothing_are_told_in_one_row() {
+    let decision = |age_s: u32, current: u32, target: u32, reason: &str| {
+        let text = format!("{reason} at {age_s}");
+        let told = serde_json::json!({"age_s": age_s, "demand": 0, "queued": 0, "oldest_wait_s": 0, "needed": 0,
+            "current": current, "target": target, "reason": reason, "text": text});
+        serde_json::from_value::<DecisionStatus>(told).expect("the documented shape")
+    };
+    let all = [
+        decision(11, 1, 1, "cooling"),
+        decision(12, 1, 1, "steady"),
+        decision(13, 1, 1, "cooling"),
+        decision(14, 1, 1, "price_cap"),
+        decision(15, 1, 1, "steady"),
+        decision(16, 1, 1, "at_min"),
+        decision(17, 0, 1, "from_zero"),
+        decision(18, 0, 0, "steady"),
+    ];
+    let expected = "  DECIDED  REPLICAS  WHY
+  11s ago         1  cooling at 11; and 2 alike since 13s ago
+  14s ago         1  price_cap at 14
+  15s ago         1  steady at 15; and 1 alike since 16s ago
+  17s ago    0 -> 1  from_zero at 17
+  18s ago         0  steady at 18
+";
+    assert_eq!(decisions(&all, NARROW), expected);
+}

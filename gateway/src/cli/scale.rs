@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use http::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
-use tidegate_shared::offer::Money;
+use tidegate_shared::offer::{Money, Price};
 
 use crate::admin::manage::{CreditAnswer, SizingAnswer, SizingValue};
 use crate::config::amount;
@@ -174,8 +174,8 @@ fn size(answer: &SizingAnswer, style: Style) -> String {
     }
     let mut table = Grid::new(&["SETTING", ">VALUE", "FROM"]);
     for (key, setting) in &answer.sizing {
-        let value = shown(setting);
-        let from = origin(setting);
+        let value = shown(key, &setting.value);
+        let from = origin(key, setting);
         table.rows.push(vec![(clean(key), None), (clean(&value), None), (clean(&from), None)]);
     }
     let warning = answer.warning.as_ref().map(|warning| format!("warning: {}\n", clean(warning)));
@@ -183,22 +183,28 @@ fn size(answer: &SizingAnswer, style: Style) -> String {
     format!("{name}\n{}{}{unsaved}", table.render(style), warning.unwrap_or_default())
 }
 
-/// A value without quotes; `none` for one that is not there.
-pub(super) fn shown(setting: &SizingValue) -> String {
-    match &setting.value {
+/// The value of `key` without quotes; `none` for one that is not there, dollars for a price.
+pub(super) fn shown(key: &str, value: &Value) -> String {
+    match value {
         Value::String(text) => clean(text),
         Value::Null => "none".to_owned(),
+        Value::Number(cap) if key == "price_cap" => match amount(&cap.to_string()) {
+            Ok(Money(micros)) => Price(u64::try_from(micros).unwrap_or_default()).to_string(),
+            Err(_) => cap.to_string(),
+        },
         other => other.to_string(),
     }
 }
 
-/// Where a value comes from: `set by hand 2m 4s ago`, `tuned on L4 3d 1h ago`, `configuration`, `default`.
-pub(super) fn origin(setting: &SizingValue) -> String {
+/// Where the value of `key` comes from: `set by hand 2m 4s ago instead of 1`, `tuned on L4 3d 1h ago`, `configuration`, `default`.
+pub(super) fn origin(key: &str, setting: &SizingValue) -> String {
     let ago = setting.age_s.map(|ago| format!(" {} ago", age(ago))).unwrap_or_default();
+    let other = setting.file.as_ref().filter(|file| **file != setting.value);
+    let instead = other.map(|file| format!(" instead of {}", shown(key, file))).unwrap_or_default();
     match (setting.from.as_str(), &setting.on) {
-        ("set", _) => format!("set by hand{ago}"),
-        (from, Some(kind)) => format!("{from} on {kind}{ago}"),
-        (from, None) => format!("{from}{ago}"),
+        ("set", _) => format!("set by hand{ago}{instead}"),
+        (from, Some(kind)) => format!("{from} on {kind}{ago}{instead}"),
+        (from, None) => format!("{from}{ago}{instead}"),
     }
 }
 
@@ -276,9 +282,10 @@ mod tests {
     #[test]
     fn a_size_is_told_with_where_it_comes_from() {
         let answer = r#"{"deployment":"chat","sizing":{"max":{"value":4,"from":"default","age_s":null},
-            "min":{"value":2,"from":"set","age_s":64.0}},"unsaved":"database or disk is full"}"#;
+            "min":{"value":2,"from":"set","age_s":64.0,"file":1},"price_cap":{"value":2.5,"from":"set","age_s":9.0}},"unsaved":"database or disk is full"}"#;
         let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
-        let expected = "chat\n  SETTING  VALUE  FROM\n  max          4  default\n  min          2  set by hand 1m 4s ago\n\
+        let expected = "chat\n  SETTING      VALUE  FROM\n  max              4  default\n  min              2  set by hand 1m 4s ago instead of 1\n\
+            \x20 price_cap  $2.50/h  set by hand 9.0s ago\n\
             not saved, a restart would forget it: database or disk is full\n";
         assert_eq!(text, expected);
     }

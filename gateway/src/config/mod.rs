@@ -192,6 +192,11 @@ impl Config {
         Self::parse(&text_of(path)?, path)
     }
 
+    /// The file that it was read from.
+    pub fn path(&self) -> &Path {
+        self.written.path()
+    }
+
     /// Where the admin port is by the file at `path`. Looks at nothing else of it: a fault elsewhere is none of those who
     /// only ask a running gateway.
     ///

@@ -30,6 +30,10 @@ impl Written {
     pub(super) fn new(text: &str, path: &Path) -> Self {
         Self { text: text.into(), path: path.to_owned() }
     }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl PartialEq for Written {

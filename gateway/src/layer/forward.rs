@@ -259,9 +259,16 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
              the status"
         ),
         Refusal::NoReplica => format!("no replica of model `{name}` is ready"),
+        Refusal::CannotStart => format!(
+            "no replica of model `{name}` runs, and none can be started; its operator can see why in the status"
+        ),
         Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
-    let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());
+    // Nothing is promised where nobody knows when it ends.
+    let text = match rejection.reason {
+        Refusal::CannotStart => text,
+        _ => format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil()),
+    };
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 

@@ -124,6 +124,7 @@ impl Exchange {
     pub(super) fn give_up(mut self, why: &str) {
         self.record.status(CLIENT_LEFT);
         self.record.trouble(why);
+        self.held = None;
     }
 
     fn is_over(&self) -> bool {
@@ -168,6 +169,12 @@ impl Exchange {
     /// The last byte was read, with `last` before it: the place and the connection are free, though the client may still
     /// be reading.
     fn complete(&mut self, last: &[u8]) {
+        self.settle(last);
+        self.inner.give_back();
+    }
+
+    /// All was said, with `last` at its end: how the answer was is known, and the place is free.
+    fn settle(&mut self, last: &[u8]) {
         let (usage, failure) = match &mut self.watch {
             Watch::Events(scan) => {
                 let end = scan.finish();
@@ -185,7 +192,14 @@ impl Exchange {
             (None, _) => {}
         }
         self.end(if failure.is_some() { Outcome::FailedMidway } else { Outcome::Complete });
-        self.inner.give_back();
+    }
+
+    /// Whether the client may leave, as nothing is missing but the end of the transfer: it was told the last event, or an error.
+    fn is_told(&self) -> bool {
+        match &self.watch {
+            Watch::Events(scan) => scan.done() || scan.finish().failed,
+            Watch::Json(_) | Watch::Opaque => false,
+        }
     }
 
     fn end(&mut self, outcome: Outcome) {
@@ -231,6 +245,15 @@ impl Exchange {
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = self.record.last_bytes() + self.between;
         self.silence.is_late(cx, self.clock, limit)
+    }
+}
+
+impl Drop for Exchange {
+    /// The client closes, or the gateway stops. SDKs close at the last event, before the end of the transfer has come (H4).
+    fn drop(&mut self) {
+        if !self.is_over() && self.is_told() {
+            self.settle(&[]);
+        }
     }
 }
 

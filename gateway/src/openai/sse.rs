@@ -11,18 +11,21 @@ use super::usage::{self, TAIL_BYTES, Tail, Usage};
 /// How much of a line's start tells what it is. Enough for `data: {"error": {` with white space to spare.
 const HEAD_BYTES: usize = 64;
 
+/// Names of the events with which streams of messages and of responses end.
+const LAST: [&[u8]; 3] = [b"message_stop", b"response.completed", b"response.incomplete"];
+
 /// What a stream was, once it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEnd {
     /// Data events, `[DONE]` not counted.
     pub events: u64,
-    /// Whether `[DONE]` was seen.
+    /// Whether the last event was seen: see [`SseScan::done`].
     pub done: bool,
     /// Whether the engine reported an error in the stream, although its status was 200.
     pub failed: bool,
     /// Whether the stream ended at an event's end.
     pub at_boundary: bool,
-    /// Whether it ended in the middle of an event that a client waits for: neither `[DONE]` nor an error was seen.
+    /// Whether it ended in the middle of an event that a client waits for: neither the last event nor an error was seen.
     pub torn: bool,
     /// The usage of the stream, if it had one in its last [`TAIL_BYTES`], completed by that of its first event.
     pub usage: Option<Usage>,
@@ -39,6 +42,8 @@ pub struct SseScan {
     after_cr: bool,
     at_boundary: bool,
     has_data: bool,
+    /// The present event is named as the last one.
+    is_last: bool,
     events: u64,
     done: bool,
     failed: bool,
@@ -55,6 +60,7 @@ impl Default for SseScan {
             after_cr: false,
             at_boundary: true,
             has_data: false,
+            is_last: false,
             events: 0,
             done: false,
             failed: false,
@@ -69,6 +75,8 @@ impl Default for SseScan {
 enum Line {
     Data,
     Done,
+    /// The name of the last event of its stream.
+    Last,
     Error,
     /// A comment, another field, or nothing that a client would read.
     Other,
@@ -114,7 +122,7 @@ impl SseScan {
         self.events
     }
 
-    /// Whether `[DONE]` was seen.
+    /// Whether all was said: `[DONE]` was seen, or the event that ends a stream of messages or responses. Clients may close then.
     pub fn done(&self) -> bool {
         self.done
     }
@@ -174,14 +182,17 @@ impl SseScan {
             Line::Data => self.has_data = true,
             Line::Error => (self.has_data, self.failed) = (true, true),
             Line::Done => self.done = true,
+            Line::Last => self.is_last = true,
             Line::Other => {}
         }
     }
 
     fn end_event(&mut self) {
         self.at_boundary = true;
+        let is_last = std::mem::take(&mut self.is_last);
         if std::mem::take(&mut self.has_data) {
             self.events += 1;
+            self.done |= is_last;
             // The messages API tells the prompt's tokens in its first event only.
             if self.events == 1 {
                 self.opening = self.tail.usage().unwrap_or_default();
@@ -201,6 +212,9 @@ fn classify(head: &[u8]) -> Line {
         };
     }
     match head.first() {
+        Some(b'e') if head.strip_prefix(b"event:").is_some_and(|name| LAST.contains(&name.trim_ascii())) => {
+            Line::Last
+        }
         // An error without the field's name, as some engines write it when they fail midway.
         Some(b'{') if opens_with_error(head) => Line::Error,
         Some(b'e') if head.strip_prefix(b"event:").is_some_and(|name| name.trim_ascii() == b"error") => {

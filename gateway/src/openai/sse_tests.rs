@@ -27,7 +27,7 @@ fn a_chat_stream_is_understood() {
 fn r8_usage_of_the_first_event_completes_that_of_the_last() {
     let end = whole(MESSAGES.as_bytes());
     assert_eq!(end.usage, Some(Usage { prompt: Some(30), completion: Some(7), cached: None }));
-    assert_eq!((end.events, end.done, end.failed), (3, false, false));
+    assert_eq!((end.events, end.done, end.failed), (3, true, false));
 }
 
 #[test]
@@ -170,4 +170,21 @@ fn c_087_a_stream_is_torn_where_a_client_waits_for_the_rest_of_an_event() {
         assert!(torn(half), "{half:?}");
     }
     assert!(!torn("data: 1\n\n{\"error\":{\"message\":\"no\"}}\n"), "the engine said why it ends");
+}
+
+#[test]
+fn h4_all_is_said_with_the_last_event_and_not_with_its_name() {
+    let done = |stream: &str| {
+        let mut scan = SseScan::new();
+        scan.push(stream.as_bytes());
+        scan.done()
+    };
+    let delta = "event: response.output_text.delta\ndata: {}\n\n";
+    for last in ["message_stop", "response.completed", "response.incomplete"] {
+        let named = format!("{delta}event: {last}\n");
+        let whole = format!("{named}data: {{\"type\":\"{last}\"}}\n\n");
+        assert_eq!([delta, &named, &whole[..whole.len() - 1], &whole].map(done), [false, false, false, true]);
+        assert!(!done(&format!("event: {last}\n\n{delta}")), "an event without data is none");
+    }
+    assert!(!done(&format!("{delta}event: response.completely\ndata: {{}}\n\n")));
 }

@@ -55,7 +55,7 @@ impl Fleet for PoolFleet {
         self.pool.trouble(id)
     }
 
-    fn hold_starts(&self, until: Instant) {
+    fn hold_starts(&self, until: Option<Instant>) {
         self.pool.hold_starts(until);
     }
 

@@ -214,9 +214,9 @@ impl Pool {
         });
     }
 
-    /// No start is tried before `until` (C1).
-    pub fn hold_starts(&self, until: Instant) {
-        self.state.lock().dispatcher.hold_starts(until);
+    /// No start is tried before `until` (C1); `None`: none can be ordered (C2).
+    pub fn hold_starts(self: &Arc<Self>, until: Option<Instant>) {
+        self.locked(|state, now| state.dispatcher.hold_starts(now, until));
     }
 
     /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the

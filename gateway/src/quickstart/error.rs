@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Said after every cause.
-const OFFER: &str = "Or try `tidegate engine`: a stand-in engine that is built in and needs nothing.";
+const OFFER: &str = "Or try `tidegate quickstart --stand-in`: a stand-in engine that is built in, is no model, and needs nothing.";
 
 /// A failed quickstart, for people: the cause, then the offer of the built-in engine.
 #[derive(Debug, Error)]

@@ -12,10 +12,12 @@ use parking_lot::RwLock;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
 
+use crate::pinned::Pinned;
 use crate::{alpn, clock, pem};
 
 /// How often the files are looked at, and how long files that have changed must stay as they are: one of them may be
@@ -136,7 +138,7 @@ impl Front {
         let anybody = client_ca.is_none();
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
-            Some(roots) => builder.with_client_cert_verifier(verifier(roots)?),
+            Some((roots, listed)) => builder.with_client_cert_verifier(verifier(roots, listed)?),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
             Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
@@ -205,10 +207,12 @@ fn forget(config: &mut ServerConfig) {
 
 fn verifier(
     roots: RootCertStore,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, Vec<FrontFault>> {
+    listed: Vec<CertificateDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, Vec<FrontFault>> {
     let provider = Arc::new(ring::default_provider());
     let made = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-    made.map_err(|error| vec![(FrontFile::ClientCa, format!("cannot be used: {error}"))])
+    let made = made.map_err(|error| vec![(FrontFile::ClientCa, format!("cannot be used: {error}"))])?;
+    Ok(Arc::new(Pinned::new(made, listed)))
 }
 
 /// Between when and when all of a chain is good. Asked of whoever verifies certificates, by times that none can be good at:

@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -197,10 +198,12 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
     core.closing.begin();
     tokio::select! {
         // Ends with the last of them.
-        _ = connections.recv() => {}
+        _ = connections.recv() => return,
         _ = stage.wait_for(|stage| *stage == Stage::Cutting) => {}
         () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
     }
+    // What is cut from here on did not leave by itself.
+    core.gateway.sink.cuts.store(true, Ordering::Relaxed);
 }
 
 /// Accepts connections while the gateway serves. Each holds `open` as long as it lasts.

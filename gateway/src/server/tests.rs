@@ -100,7 +100,7 @@ pub(super) async fn gateway(
         limits: ServerLimits::default(),
         budget: Budget::new(1 << 20),
         heads: crate::server::http2::heads::budget(1 << 20),
-        sink: Arc::new(Sink { clock, access, nowhere: meter }),
+        sink: Arc::new(Sink { clock, access, nowhere: meter, cuts: false.into() }),
         created: 0,
         clients: Arc::new(Semaphore::new(10)),
         tls: None,

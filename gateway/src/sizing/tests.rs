@@ -65,6 +65,23 @@ fn a1_each_value_tells_where_it_comes_from() {
 }
 
 #[test]
+fn a1_what_is_taken_up_from_an_earlier_run_is_told_beside_the_configuration() {
+    let set = [("max", "7"), ("price_cap", "2.5")];
+    let taken = resizer(FILE, &set, Some(tuned(24, "m"))).taken_up(at(0));
+    assert_eq!(
+        taken.as_deref(),
+        Some(
+            "taken up from an earlier run: max is 7, set by hand (4 by the configuration); target_concurrency is 24, \
+             tuned (32 by the configuration); price_cap is 2.5, set by hand (none by the configuration); `tidegate scale` \
+             shows it and takes it back"
+        )
+    );
+    assert_eq!(resizer(FILE, &[], None).taken_up(at(0)), None);
+    let none_fits = resizer(FILE, &[("max", "99")], None);
+    assert_eq!(none_fits.taken_up(at(0)), None, "what does not fit is told as that");
+}
+
+#[test]
 fn a1_by_hand_wins_over_tuned_until_it_is_tuned_again_or_unset() {
     let file = FILE.replace("min = 1", "target_concurrency = 5");
     let resizer = resizer(&file, &[], None);

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, Method};
@@ -28,8 +29,11 @@ const TEXT_MAX: usize = 200;
 /// Status of a request whose handler panicked: the one that its client gets.
 const PANICKED: u16 = 500;
 
+/// Status of a request that was cut before it had an answer, because the gateway stopped.
+const STOPPED: u16 = 503;
+
 /// Where records go.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Sink {
     /// The clock that the records' times are of.
     pub clock: Clock,
@@ -37,6 +41,8 @@ pub struct Sink {
     pub access: Arc<AccessLog>,
     /// Counts requests that belong to no deployment.
     pub nowhere: Arc<DeploymentMeter>,
+    /// The gateway stops and cuts what still runs.
+    pub cuts: AtomicBool,
 }
 
 /// See the module. Moved through every step of a request, so it is one pointer.
@@ -246,7 +252,8 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let now = self.0.sink.clock.in_turn();
-        let status = self.outcome_status();
+        let (status, outcome) = self.verdict();
+        self.0.outcome = outcome;
         let took = now.since(self.0.arrived);
         self.0.meter.answered(self.0.operation, status, self.0.outcome, took);
         if let Some(queued) = self.0.queued {
@@ -259,12 +266,17 @@ impl Drop for Record {
 }
 
 impl Record {
-    /// The status that is logged and counted: what the client got, or why it got nothing (H4).
-    fn outcome_status(&self) -> u16 {
+    /// The status that is logged and counted, what the client got or why it got nothing, and how the exchange ended (H4).
+    fn verdict(&self) -> (u16, Option<Outcome>) {
+        let outcome = self.0.outcome;
         match self.0.status {
-            _ if std::thread::panicking() => PANICKED,
-            Some(status) if !self.0.relaying || self.0.outcome.is_some() => status,
-            _ => CLIENT_LEFT,
+            _ if std::thread::panicking() => (PANICKED, outcome),
+            Some(status) if !self.0.relaying || outcome.is_some() => (status, outcome),
+            Some(CLIENT_LEFT) => (CLIENT_LEFT, None),
+            told if self.0.sink.cuts.load(Ordering::Relaxed) => {
+                (told.unwrap_or(STOPPED), Some(Outcome::Stopped))
+            }
+            _ => (CLIENT_LEFT, None),
         }
     }
 
@@ -345,50 +357,4 @@ fn cut(text: &str) -> Shown {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The status that is logged for a request that `story` happened to.
-    fn logged(story: impl FnOnce(Record)) -> u64 {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let access = AccessLog::file(file.path()).expect("a log");
-        let nowhere = DeploymentMeter::new("");
-        let sink = Arc::new(Sink { clock: Clock::start(), access: Arc::clone(&access), nowhere });
-        let record = Record::new(&sink, None, &Method::POST, "/v1/chat/completions", "req-1".into());
-        // A story may end in a panic.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(record)));
-        access.flush();
-        let line: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(file.path()).expect("the log")).expect("one line of JSON");
-        line["status"].as_u64().expect("a status")
-    }
-
-    #[test]
-    fn h4_the_status_is_the_clients_and_499_only_where_it_left() {
-        let replica = || HeaderValue::from_static("chat-1");
-        assert_eq!(logged(drop), 499, "no answer was made");
-        assert_eq!(
-            logged(|mut record| {
-                record.sent(replica(), Route::Any);
-                record.status(504);
-            }),
-            504,
-            "the gateway answers for a replica"
-        );
-        let relayed = |mut record: Record, outcome: Option<Outcome>| {
-            record.sent(replica(), Route::Any);
-            record.status(200);
-            record.relaying();
-            outcome.into_iter().for_each(|outcome| record.ended(outcome));
-        };
-        assert_eq!(logged(|record| relayed(record, None)), 499, "it left in the middle of the answer");
-        assert_eq!(logged(|record| relayed(record, Some(Outcome::Complete))), 200);
-        assert_eq!(
-            logged(|record| {
-                let _held = record;
-                panic!("a bug");
-            }),
-            500
-        );
-    }
-}
+mod tests;

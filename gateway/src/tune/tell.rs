@@ -31,7 +31,10 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
         }
         Because::Places => format!("{}; the engine runs no more at once", part(found.target)),
         Because::Bound { most } => {
-            format!("{}; {most} is the most that is tried here, and throughput still grew", part(most))
+            format!(
+                "{}; {most} is the most that is tried here, and throughput still grew: it is at least that",
+                part(most)
+            )
         }
         Because::Limit { limit, beyond } => {
             let best = curve.keys().copied().filter(|at| *at < beyond).max().unwrap_or(found.target);
@@ -153,7 +156,7 @@ mod tests {
             ),
             (
                 told(1, Because::Bound { most: 1 }, true),
-                "1 at a time bring 8.3 tokens/s; 1 is the most that is tried here, and throughput still grew",
+                "1 at a time bring 8.3 tokens/s; 1 is the most that is tried here, and throughput still grew: it is at least that",
             ),
             (
                 told(4, Because::Limit { limit: Limit::Ttft, beyond: 8 }, true),

@@ -8,9 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
+use crate::pinned::{Pinned, is_issuers_own};
 use crate::{alpn, pem};
 
 /// What the operator says about TLS to the replicas of one deployment.
@@ -53,10 +56,10 @@ impl Tls {
     /// Each file that cannot be read, or does not hold what it should.
     pub fn load(files: TlsFiles) -> Result<Self, Vec<TlsFault>> {
         let named = |path: &Path| pem::read(path).and_then(|bytes| pem::roots(&bytes));
-        let roots = files.ca.as_deref().map_or_else(|| Ok(system_roots()), named);
+        let roots = files.ca.as_deref().map_or_else(|| Ok((system_roots(), Vec::new())), named);
         let roots = roots.map_err(|rule| (TlsFile::Ca, rule));
         let client = files.client.as_ref().map(|(cert, key)| client(cert, key)).transpose();
-        let (roots, client) = match (roots, client) {
+        let ((roots, listed), client) = match (roots, client) {
             (Ok(roots), Ok(client)) => (roots, client),
             (roots, client) => {
                 return Err(roots.err().into_iter().chain(client.err().into_iter().flatten()).collect());
@@ -65,8 +68,12 @@ impl Tls {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| vec![(TlsFile::Ca, error.to_string())])?
-            .with_root_certificates(roots);
+            .map_err(|error| vec![(TlsFile::Ca, error.to_string())])?;
+        let builder = if listed.is_empty() {
+            builder.with_root_certificates(roots)
+        } else {
+            builder.dangerous().with_custom_certificate_verifier(verifier(roots, listed)?)
+        };
         let mut config = match client {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => builder
@@ -113,8 +120,53 @@ pub(super) fn explain(error: &io::Error) -> String {
              issuers"
                 .to_owned()
         }
+        Some(rustls::Error::InvalidCertificate(fault)) => format!("TLS: {}", refused(fault)),
         _ => format!("TLS: {error}"),
     }
+}
+
+/// What is wrong with a replica's certificate, and what to do.
+fn refused(fault: &CertificateError) -> String {
+    match fault {
+        fault if is_issuers_own(fault) => {
+            "its certificate is an issuer's own (CA:TRUE), and stands in no tls.ca: put \
+             that very certificate there, or show one with CA:FALSE that a trusted issuer signed"
+                .to_owned()
+        }
+        CertificateError::NotValidForNameContext { expected, presented } if presented.is_empty() => format!(
+            "its certificate names no host, so it is none for {}: it needs a subjectAltName",
+            expected.to_str()
+        ),
+        CertificateError::NotValidForNameContext { expected, presented } => format!(
+            "its certificate is for {}, and not for {}; tls.server_name is the name to expect",
+            presented.iter().map(|name| bare(name)).collect::<Vec<_>>().join(", "),
+            expected.to_str()
+        ),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("its certificate has expired ({fault})")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("its certificate is not valid yet ({fault})")
+        }
+        fault => format!("its certificate cannot be verified: {fault}"),
+    }
+}
+
+/// `one.test` out of `DnsName("one.test")`, which is how rustls puts the names in a certificate.
+fn bare(name: &str) -> &str {
+    let inside = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
+    inside.trim_matches('"')
+}
+
+/// Trusts these issuers, and who shows one of the listed certificates.
+fn verifier(
+    roots: RootCertStore,
+    listed: Vec<CertificateDer<'static>>,
+) -> Result<Arc<dyn ServerCertVerifier>, Vec<TlsFault>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let made = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let made = made.map_err(|error| vec![(TlsFile::Ca, format!("cannot be used: {error}"))])?;
+    Ok(Arc::new(Pinned::new(made as Arc<dyn ServerCertVerifier>, listed)))
 }
 
 /// Those that this machine trusts; none at all on a machine without a store, and then no replica can be verified.
@@ -179,6 +231,27 @@ mod tests {
         assert!(tls != folder.load(Some("one.pem"), None).unwrap());
         assert!(folder.load(None, None).is_ok(), "whatever this machine trusts");
         assert!(!format!("{tls:?}").contains("PRIVATE"));
+    }
+
+    #[test]
+    fn h6_a_refused_certificate_is_told_in_plain_words() {
+        let expected = ServerName::try_from("10.0.0.7").unwrap();
+        let named = |presented: &[&str]| CertificateError::NotValidForNameContext {
+            expected: expected.clone(),
+            presented: presented.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        for (fault, told) in [
+            (
+                named(&[]),
+                "its certificate names no host, so it is none for 10.0.0.7: it needs a subjectAltName",
+            ),
+            (
+                named(&["DnsName(\"a.test\")", "IpAddress(127.0.0.1)"]),
+                "its certificate is for a.test, 127.0.0.1, and not for 10.0.0.7; tls.server_name is the name to expect",
+            ),
+        ] {
+            assert_eq!(refused(&fault), told);
+        }
     }
 
     #[test]

@@ -71,6 +71,15 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Whether more are wanted and none can be had, until somebody or something else changes that (C2). The gateway's cap
+    /// is no such case: room is made under it.
+    pub fn is_startless(&self) -> bool {
+        use ScaleReason::{NoCapacity, NoCredit, NoFit, PriceCap};
+        self.orders.is_empty() && matches!(self.why.reason, PriceCap { .. } | NoCapacity | NoFit | NoCredit)
+    }
+}
+
 /// What a rule and its guards want, whether or not it can be had.
 #[derive(Clone, Debug)]
 struct Verdict {
@@ -215,7 +224,7 @@ impl Planner {
     }
 
     /// Ready replicas that are not there any more, though nobody let them go, have died. Those that were not ready for
-    /// long count as failed starts: else what dies of its first request would be started again and again (C1).
+    /// long count as failed starts, all but the first (C1).
     fn notice_losses(&mut self, seen: &Observation) {
         let now = seen.at;
         let there = |id: &ReplicaId| {
@@ -227,10 +236,8 @@ impl Planner {
         if let Some((before, target)) = self.last {
             self.replacing |= !lost.is_empty() && target >= before;
         }
-        for since in lost {
-            if now.since(since) < STEADY {
-                self.pause.failed(now);
-            }
+        if lost.iter().any(|since| now.since(*since) < STEADY) {
+            self.pause.died(now);
         }
         let ready = seen.replicas.iter().filter(|replica| replica.is_ready());
         self.ready = ready.map(|replica| (replica.id, replica.since)).collect();
@@ -286,7 +293,7 @@ impl Planner {
 
     fn size(&self, need: &Need, fleet: &Census) -> (u32, ScaleReason) {
         let (floor, ceiling, current) = (self.sizing.floor(), self.sizing.ceiling(), fleet.current());
-        let wanted = need.replicas.clamp(floor, ceiling);
+        let wanted = need.replicas.max(self.lost_level()).clamp(floor, ceiling);
         let reason = match wanted.cmp(&current) {
             Ordering::Less if current > ceiling => return (ceiling, ScaleReason::AtMax),
             Ordering::Less => return self.shrink(current),
@@ -299,6 +306,13 @@ impl Planner {
             Ordering::Equal => ScaleReason::Steady,
         };
         (wanted, reason)
+    }
+
+    /// As many as there were before some were lost that are not replaced yet, while nothing else may take them away: a death
+    /// is no shrink, also during cooling (C1). None otherwise.
+    fn lost_level(&self) -> u32 {
+        let level = self.last.map_or(0, |(_, target)| target);
+        if self.replacing && !self.window.stayed_below(level) { level } else { 0 }
     }
 
     /// Fewer would do: only once that was so for the whole window, and to the largest need in it (A4).
@@ -360,6 +374,7 @@ fn decision(seen: &Observation, rule: Rule, counted: Counted, reason: ScaleReaso
         rule,
         demand: seen.demand(),
         queued: seen.queued,
+        promised: seen.promised,
         oldest_wait: seen.oldest_wait,
         load,
         current,

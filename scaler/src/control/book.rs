@@ -338,6 +338,11 @@ impl Book {
         u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
+    /// Those that have to go: their end is no loss.
+    pub(super) fn ending(&self) -> Vec<ReplicaId> {
+        self.members.iter().filter(|(_, member)| member.end.is_some()).map(|(id, _)| *id).collect()
+    }
+
     /// Whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()

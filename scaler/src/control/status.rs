@@ -46,6 +46,9 @@ pub struct ControlView {
     pub provider_error: Option<String>,
     /// What the replicas that are not up yet wait for, as their provider says (C2).
     pub pending: BTreeMap<ReplicaId, String>,
+    /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
+    /// lines (C1).
+    pub lost: Option<(Instant, String)>,
     /// The last start or stop that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
 }
@@ -127,6 +130,10 @@ impl ControlStatus {
         self.failed(what);
     }
 
+    pub(super) fn lost(&self, now: Instant, what: String) {
+        self.lock().lost = Some((now, what));
+    }
+
     pub(super) fn failed(&self, what: String) {
         self.lock().last_failure = Some(what);
     }
@@ -176,6 +183,7 @@ mod tests {
             load: None,
             demand: 0,
             queued: 0,
+            promised: 0,
             oldest_wait: Duration::ZERO,
             current: 0,
             needed: 0,

@@ -182,6 +182,10 @@ async fn c1_a_dead_replica_is_replaced_and_max_holds_meanwhile() {
     world.reaches("ready 2").await;
     assert_eq!(world.log(), ["gone 1", "stop 1", "ordered 2", "start 2", "up 2", "ready 2"]);
     assert!(run.reasons().contains(&"replacing"), "{:?}", run.reasons());
+    assert!(!run.reasons().contains(&"backing_off"), "at once, though it was ready for 2 s only");
+    let (_, told) = run.status.view().lost.expect("it is told");
+    assert_eq!(told, "chat-1 is lost: the engine ended (signal 9) and printed nothing");
+    assert_eq!(run.status.view().starts_failed, 0, "its start was none that failed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,9 +258,11 @@ async fn c2_c4_a_silent_provider_holds_the_fleet() {
     let view = run.status.view();
     assert_eq!(view.provider_error.as_deref(), Some("provider scripted does not answer: it sulks"));
     assert_eq!(view.newest.unwrap().reason.as_str(), "provider_error");
+    assert!(world.startless(), "nobody is held for what cannot be started");
 
     world.script().silent = false;
     world.reaches("gone 1").await;
+    assert!(!world.startless());
     assert_eq!(world.log(), ["drain 1", "stop 1", "gone 1"]);
     assert_eq!(run.status.view().provider_error, None);
 }

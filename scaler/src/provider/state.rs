@@ -3,8 +3,10 @@
 //! Holds no record of any replica itself; each deployment has a folder of its own below it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,6 +63,26 @@ impl StateDir {
         let lock = lock(&path)?;
         let nonce = nonce(&path.join(".nonce"))?;
         Ok(Arc::new(Self { path, nonce, ports: Ports::default(), claimed: Arc::default(), _lock: lock }))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// From now on it is used with `configuration`, an absolute path. Gives the one that it was used with before, if that is another:
+    /// two gateways that take turns with one directory go on from each other's sizes and sums.
+    ///
+    /// # Errors
+    /// The note cannot be written.
+    pub fn used_with(&self, configuration: &Path) -> Result<Option<PathBuf>, StateDirError> {
+        let path = self.path.join(".configuration");
+        let before = fs::read(&path).ok().map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
+        if before.as_deref() == Some(configuration) {
+            return Ok(None);
+        }
+        write_whole(&path, configuration.as_os_str().as_bytes()).map_err(failed("write", &path))?;
+        Ok(before)
     }
 
     /// The random text by which things that this directory's owner started are known to be its own.
@@ -189,6 +211,18 @@ mod tests {
         let nonce = first.nonce.clone();
         drop(first);
         assert_eq!(StateDir::open(dir.path()).unwrap().nonce, nonce);
+    }
+
+    #[test]
+    fn c005_another_configuration_is_told_of_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, two] = ["/one/tidegate.toml", "/two/tidegate.toml"].map(Path::new);
+        let used = |with: &Path| StateDir::open(dir.path()).unwrap().used_with(with).unwrap();
+        assert_eq!(used(one), None, "the first");
+        assert_eq!(used(one), None, "the same");
+        assert_eq!(used(two).as_deref(), Some(one));
+        assert_eq!(used(two), None, "once");
+        assert_eq!(used(one).as_deref(), Some(two));
     }
 
     #[test]

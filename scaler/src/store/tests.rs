@@ -47,6 +47,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         load: Some(80),
         demand: 9,
         queued: 1,
+        promised: 3,
         oldest_wait: SECOND,
         current: 3,
         needed: 4,

@@ -1,6 +1,7 @@
 //! Each reason as a sentence, with its numbers at none, one and many.
 
 use super::*;
+use crate::demand::Observation;
 
 fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
     let decision = ScaleDecision {
@@ -9,6 +10,7 @@ fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
         load: None,
         demand,
         queued: 3,
+        promised: 0,
         oldest_wait: Duration::from_millis(1234),
         current: 1,
         needed,
@@ -47,6 +49,34 @@ fn e1_reasons_are_told_with_their_numbers() {
 }
 
 #[test]
+fn e1_q2_who_was_told_to_come_back_is_told_apart_from_the_queue() {
+    let told = |demand, queued, promised| {
+        let seen =
+            Observation { in_flight: demand - queued - promised, queued, promised, ..Default::default() };
+        assert_eq!(seen.demand(), demand);
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::Concurrency,
+            load: None,
+            demand,
+            queued,
+            promised,
+            oldest_wait: Duration::ZERO,
+            current: 1,
+            needed: 21,
+            target: 2,
+            woken: 0,
+            reason: ScaleReason::AtMax,
+        };
+        decision.to_string()
+    };
+    assert_eq!(told(42, 0, 33), "42 in progress (33 told to come back) need 21, but max is 2");
+    assert_eq!(told(42, 2, 31), "42 in progress (2 queued, 31 told to come back) need 21, but max is 2");
+    assert_eq!(told(42, 0, 0), "42 in progress need 21, but max is 2");
+    assert_eq!(told(1, 0, 1), "1 in progress (1 told to come back) needs 21, but max is 2");
+}
+
+#[test]
 fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
     let told = |load, needed, reason| {
         let decision = ScaleDecision {
@@ -54,6 +84,7 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
             rule: Rule::TokenLoad,
             demand: 9,
             queued: 0,
+            promised: 0,
             oldest_wait: Duration::ZERO,
             load,
             current: 3,
@@ -104,6 +135,7 @@ fn c6_e1_who_is_woken_is_told_beside_the_reason() {
             load: None,
             demand: 40,
             queued: 0,
+            promised: 0,
             oldest_wait: Duration::ZERO,
             current: 0,
             needed: 2,

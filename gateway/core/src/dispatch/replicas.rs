@@ -45,7 +45,7 @@ pub(super) struct Replicas {
     open_load: u128,
     /// Placements of late, of all open ones together.
     placed: u64,
-    /// Another number whenever one came or went.
+    /// Another number whenever one came or went, or may have another size.
     version: u64,
     /// Sizes are those that the engines tell, in tokens; else those declared.
     by_tokens: bool,
@@ -88,7 +88,6 @@ impl Replicas {
     pub(super) fn insert(&mut self, now: Instant, replica: Replica) {
         if let Err(at) = self.position(replica.id) {
             self.list.insert(at, replica);
-            self.version += 1;
             self.reorder(now);
         }
     }
@@ -124,7 +123,6 @@ impl Replicas {
     pub(super) fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
-        self.version += 1;
         let _ = gone.rank.as_ref().is_some_and(|rank| self.ranked.remove(rank));
         self.reorder(now);
         Some(gone)
@@ -260,6 +258,7 @@ impl Replicas {
     /// The fleet changed: sizes, limits and the whole order are made anew. Declared sizes count where any differs from
     /// the others; where all are the same, the engines' own figures do, if all told theirs (R3).
     fn reorder(&mut self, now: Instant) {
+        self.version += 1;
         let all: Vec<&Replica> = self.list.iter().filter(|replica| replica.is_open_to_own()).collect();
         let same = all.windows(2).all(|pair| matches!(pair, [a, b] if a.capacity == b.capacity));
         self.by_tokens =
@@ -331,5 +330,9 @@ impl Member for Replicas {
 
     fn rank(&self, at: usize) -> Option<Rank> {
         self.list.get(at).and_then(|replica| replica.rank)
+    }
+
+    fn size(&self, at: usize) -> u64 {
+        self.list.get(at).map_or(0, |replica| self.weight(replica))
     }
 }

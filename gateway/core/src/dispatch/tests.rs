@@ -334,7 +334,7 @@ fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() 
 #[test]
 fn a_fixed_fleet_without_replicas_refuses_and_one_that_is_down_holds_for_the_headroom() {
     let mut dispatcher = Dispatcher::new(Limits::default(), false, ms(0));
-    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(0))).reason, Refusal::NoReplica);
+    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(0))).reason, Refusal::CannotStart);
     dispatcher.change(ms(0), ReplicaId(1), Change::Starting(Capacity::ONE));
     ticket(dispatcher.arrive(ms(1), &ask(0)));
     assert_eq!(dispatcher.deadline(), ms(2001));

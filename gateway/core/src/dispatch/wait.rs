@@ -13,6 +13,10 @@ const START_FAILURES_TOLD: u32 = 2;
 /// What a refused client is told at least and at most (Q2).
 pub(super) const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 
+/// What is told where nothing can be started, and nobody knows when that changes: as long as OpenAI's SDKs obey. Sooner
+/// would be a promise.
+pub(super) const NOTHING_STARTS: Duration = Duration::from_secs(60);
+
 /// Rounded up, so that clients that read `Retry-After` and clients that read `retry-after-ms` are told the same, and
 /// come when they are expected.
 fn whole_seconds(wait: Duration) -> Duration {
@@ -23,7 +27,7 @@ impl Dispatcher {
     /// Why the line is closed to this request, if it is.
     pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, entry: Entry) -> Option<Refusal> {
         if self.replicas.iter().next().is_none() && !self.startable {
-            return Some(Refusal::NoReplica);
+            return Some(Refusal::CannotStart);
         }
         if self.replicas.ready() == 0
             && let Some((since, reason)) = self.nobody_fits()
@@ -66,7 +70,7 @@ impl Dispatcher {
     pub(super) fn turn_away(&mut self, now: Instant, ticket: TicketId, before: u32, reason: Refusal) {
         if let Some(waiter) = self.queue.leave(ticket) {
             let told = self.promises.expected_before(ticket.priority());
-            let retry_after = self.retry_after(now, ticket.priority(), before, told);
+            let retry_after = self.retry_after(now, reason, ticket.priority(), (before, told));
             let rejection = Rejection { reason, retry_after };
             self.promise(now, &waiter.facts, ticket.arrived(), rejection);
             self.woken.push((ticket, Err(rejection)));
@@ -93,8 +97,18 @@ impl Dispatcher {
         self.wait_behind(now, priority, before, told, |count, places| self.drain.time_for(now, count, places))
     }
 
-    /// What a client is told that is refused behind `before` others of the line and `told` who were told to come back.
-    pub(super) fn retry_after(&self, now: Instant, priority: Priority, before: u32, told: u32) -> Duration {
+    /// What a client is told that is refused for `reason`, behind `before` others of the line and `told` who were told to
+    /// come back.
+    pub(super) fn retry_after(
+        &self,
+        now: Instant,
+        reason: Refusal,
+        priority: Priority,
+        (before, told): (u32, u32),
+    ) -> Duration {
+        if reason == Refusal::CannotStart {
+            return NOTHING_STARTS;
+        }
         let drained = |count, places| {
             let measured = self.drain.time_for(now, count, places);
             measured.or_else(|| self.drain.guess_for(now, count, places))
@@ -104,9 +118,13 @@ impl Dispatcher {
         whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1)
     }
 
-    /// The next start is not tried before `until` (C1), so nobody is told to come back sooner for it (Q2).
-    pub fn hold_starts(&mut self, until: Instant) {
-        self.starts_from = until;
+    /// The next start is not tried before `until` (C1), so nobody is told to come back sooner for it (Q2). `None`: none can
+    /// be ordered, for as long as this is said (C2), so nobody is held for one.
+    pub fn hold_starts(&mut self, now: Instant, until: Option<Instant>) {
+        match until {
+            Some(until) => (self.starts_from, self.startless) = (until, None),
+            None => drop(self.startless.get_or_insert(now)),
+        }
     }
 
     /// What is told where nothing can be measured against: nothing is ready, and when something is, is not known or not
@@ -173,12 +191,20 @@ impl Dispatcher {
             let own = if self.startable { self.limits.cold_start } else { self.limits.headroom };
             ((unfit_since + self.limits.headroom).min(cold + own), reason)
         } else if !self.startable {
-            (cold + self.limits.headroom, Refusal::NoReplica)
+            (cold + self.limits.headroom, self.none_ready())
+        } else if let Some(startless) = self.startless.filter(|_| self.replicas.on_their_way() == 0) {
+            (since.max(startless) + self.limits.headroom, Refusal::CannotStart)
         } else if self.start_failures >= START_FAILURES_TOLD && self.replicas.on_their_way() == 0 {
             (since + self.limits.headroom, Refusal::StartFailed)
         } else {
             (cold + self.limits.cold_start, Refusal::ColdStartTooLong)
         }
+    }
+
+    /// What is told where nothing is ready and nothing is started: those that drain do not come back.
+    fn none_ready(&self) -> Refusal {
+        let leaves = self.replicas.iter().all(|replica| replica.phase == Phase::Draining);
+        if leaves { Refusal::CannotStart } else { Refusal::NoReplica }
     }
 
     /// How long until a request can start that stands behind `before` others of the line, `told` who were told to come

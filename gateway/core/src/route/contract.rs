@@ -34,6 +34,10 @@ impl Member for Fleet {
     fn rank(&self, at: usize) -> Option<Rank> {
         self.0.get(at).copied().filter(|rank| !rank.id.0.is_multiple_of(4))
     }
+
+    fn size(&self, at: usize) -> u64 {
+        self.0.get(at).map_or(1, |rank| rank.size.0)
+    }
 }
 
 /// Without those that the fleet says have no free place.

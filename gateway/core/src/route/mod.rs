@@ -100,6 +100,9 @@ pub trait Member: fmt::Debug {
 
     /// Its rank; `None` for one without a free place.
     fn rank(&self, at: usize) -> Option<Rank>;
+
+    /// The weight of the replica at a place, with or without a free place.
+    fn size(&self, at: usize) -> u64;
 }
 
 /// A number of replicas, places 0 to `count` - 1.

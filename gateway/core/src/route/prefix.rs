@@ -1,8 +1,8 @@
 //! Placement by a hash of the beginning of the prompt: several gateways that know nothing of each other send what
 //! shares a prefix to the same replica (C-148), as long as that keeps the balance (C-095).
 //!
-//! Rendezvous hashing: each replica gets a score for the key, the highest wins. A replica that comes or goes moves only
-//! its own share of keys.
+//! Weighted rendezvous hashing: each replica gets a score for the key, by its size, and the highest wins: a replica gets
+//! keys by its size (C-129), and one that comes, goes or grows moves only its own share of them.
 //!
 //! The winner of all scores can only be found by making all of them, so the first ones are remembered for each key: a
 //! beginning that is known costs a look at one or two replicas, however many there are, a new one a score for each and
@@ -91,7 +91,7 @@ impl Prefix {
 fn first(key: u64, members: Members<'_>) -> Best {
     let places = (0..members.count).filter_map(|at| {
         let id = members.at.id(at)?;
-        Some((score(key, id), id, u32::try_from(at).ok()?))
+        Some((score(key, id, members.at.size(at)), id, u32::try_from(at).ok()?))
     });
     let mut heap: BinaryHeap<_> = places.collect();
     std::iter::from_fn(|| heap.pop()).take(FIRST).map(|(_, _, at)| at).collect()
@@ -101,7 +101,8 @@ fn first(key: u64, members: Members<'_>) -> Best {
 /// highest on.
 fn highest(key: u64, field: &Field<'_>, all: impl Iterator<Item = Rank>) -> Option<Rank> {
     let balanced = all.filter(|rank| is_balanced(field, rank));
-    let mut heap: BinaryHeap<_> = balanced.map(|rank| (score(key, rank.id), rank.id, rank)).collect();
+    let mut heap: BinaryHeap<_> =
+        balanced.map(|rank| (score(key, rank.id, rank.size.0), rank.id, rank)).collect();
     std::iter::from_fn(|| heap.pop()).map(|(_, _, rank)| rank).find(|rank| field.allows(rank))
 }
 
@@ -109,8 +110,17 @@ fn is_balanced(field: &Field<'_>, rank: &Rank) -> bool {
     rank.share.beyond(FEW, field.one).within(BALANCE, field.mean)
 }
 
-fn score(key: u64, id: ReplicaId) -> u64 {
-    Rng::new(key ^ u64::from(id.0).wrapping_mul(0xD6E8_FEB8_6659_FD93)).draw()
+/// By the logarithm, the highest of scores is each replica's as often as its size is of all sizes.
+fn score(key: u64, id: ReplicaId, size: u64) -> u64 {
+    let drawn = Rng::new(key ^ u64::from(id.0).wrapping_mul(0xD6E8_FEB8_6659_FD93)).draw() >> 32;
+    let part = (float(drawn) + 0.5) / float(1 << 32);
+    // Of what is positive, the bits are in the order of the numbers.
+    (float(size.max(1)) / -part.ln()).to_bits()
+}
+
+fn float(number: u64) -> f64 {
+    let half = |bits: u64| f64::from(u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default());
+    half(number >> 32) * 2f64.powi(32) + half(number)
 }
 
 #[cfg(test)]
@@ -144,6 +154,27 @@ mod tests {
             let mean = 20_000 / count;
             assert!(at.iter().all(|n| *n * 100 <= mean * 125), "{count}: {at:?}");
         }
+    }
+
+    #[test]
+    fn c_129_keys_spread_by_size_and_one_that_grows_moves_only_what_it_gains() {
+        let of_sizes = |sizes: [u64; 4]| -> BTreeSet<Rank> {
+            let ids = (1..).map(ReplicaId);
+            ids.zip(sizes).map(|(id, size)| Rank::of(Tokens(0), size, Turn::default(), id)).collect()
+        };
+        let (before, after) = (of_sizes([1, 3, 6, 2]), of_sizes([4, 3, 6, 2]));
+        let (mut at, mut gained) = ([0u32; 4], 0);
+        for key in 0..24_000 {
+            let (was, is) = (place(&before, key), place(&after, key));
+            at[was as usize - 1] += 1;
+            gained += u32::from(is != was);
+            assert!(is == was || is == 1, "{key} went from {was} to {is}");
+        }
+        for (at, wanted) in at.iter().zip([2_000, 6_000, 12_000, 4_000]) {
+            assert!(at.abs_diff(wanted) * 20 <= wanted, "{at} of {wanted}");
+        }
+        // From 1 in 12 to 4 in 15.
+        assert!(gained.abs_diff(4_400) <= 220, "{gained}");
     }
 
     #[test]
@@ -211,6 +242,10 @@ mod tests {
         fn rank(&self, at: usize) -> Option<Rank> {
             let id = u32::try_from(at + 1).ok().map(ReplicaId)?;
             Some(Rank::of(Tokens(0), 1, Turn::default(), id))
+        }
+
+        fn size(&self, _: usize) -> u64 {
+            1
         }
     }
 

@@ -34,6 +34,9 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
         }
         _ => None,
     };
+    if facts.view.provider_error.is_some() {
+        return line.no("what the provider offers is not known: it does not answer");
+    }
     let next = choose(facts.offers(), facts.sizing, 1);
     match (now, next) {
         (Some(blocked), _) => {

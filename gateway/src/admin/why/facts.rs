@@ -9,7 +9,7 @@ use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
-use super::words::{count, span};
+use super::words::{count, pick, span};
 use crate::pool::{Recent, Trust, Unfit};
 
 /// See the module.
@@ -101,7 +101,7 @@ impl Facts<'_> {
 
     /// What the last evaluation saw and what that needs: `97 in progress (12 of them queued) need 4 replicas`.
     pub(super) fn needs(&self, decision: &ScaleDecision) -> String {
-        let ScaleDecision { demand, queued, needed, load, rule, .. } = decision;
+        let ScaleDecision { demand, queued, promised, needed, load, rule, .. } = decision;
         let replicas = count(*needed, "replica");
         if let Some(load) = load {
             return format!("the replicas' memory is {load} % full, which needs {replicas}");
@@ -111,28 +111,37 @@ impl Facts<'_> {
             (Rule::Jobs, _) => "jobs",
             _ => "in progress",
         };
-        let waits = match queued {
-            0 => String::new(),
-            queued => format!(" ({queued} of them queued)"),
-        };
+        let waits = decision.waiting("of them queued");
         match demand {
             0 => "nothing is in progress".to_owned(),
-            1 if *rule == Rule::Jobs => format!("1 job{} needs {replicas}", one_queued(*queued)),
-            1 => format!("1 in progress{} needs {replicas}", one_queued(*queued)),
+            1 if *rule == Rule::Jobs => format!("1 job{} needs {replicas}", alone(*queued, *promised)),
+            1 => format!("1 in progress{} needs {replicas}", alone(*queued, *promised)),
             _ => format!("{demand} {what}{waits} need {replicas}"),
         }
     }
 
-    /// Who waits here, to follow a comma or a semicolon.
+    /// Who waits here and who was told to come back, to follow a comma or a semicolon.
     pub(super) fn waits(&self) -> String {
-        match (self.seen.queued, span(self.seen.oldest_wait)) {
-            (0, _) => "nobody waits".to_owned(),
+        let (queued, told) = (self.seen.queued, self.seen.promised);
+        let here = match (queued, span(self.seen.oldest_wait)) {
+            (0, _) if told == 0 => "nobody waits".to_owned(),
+            (0, _) => "nobody waits here".to_owned(),
             (1, oldest) => format!("1 request waits, for {oldest} so far"),
-            (queued, oldest) => format!("{queued} requests wait, the oldest for {oldest}"),
+            (_, oldest) => format!("{queued} requests wait, the oldest for {oldest}"),
+        };
+        if told == 0 {
+            return here;
         }
+        let joint = if queued == 0 { "but" } else { "and" };
+        format!("{here}, {joint} {told} {} refused and told to come back", pick(told, "was", "were"))
     }
 }
 
-fn one_queued(queued: u32) -> &'static str {
-    if queued == 0 { "" } else { " (queued)" }
+/// What is said of the only one in progress where it is at no replica.
+fn alone(queued: u32, promised: u32) -> &'static str {
+    match (queued, promised) {
+        (0, 0) => "",
+        (0, _) => " (told to come back)",
+        _ => " (queued)",
+    }
 }

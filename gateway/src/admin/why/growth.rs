@@ -44,8 +44,15 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     };
     let text = format!("{there}{on_the_way}, {needs}; {}", facts.waits());
     // The last decision may be older than what is seen.
-    let standing = if queues || facts.seen.in_flight > 0 { Standing::Now } else { Standing::Ahead };
-    Line::AtMax.so(standing, text).advise(raise_max(facts))
+    let promised = facts.seen.promised > 0;
+    let standing =
+        if queues || promised || facts.seen.in_flight > 0 { Standing::Now } else { Standing::Ahead };
+    let found = Line::AtMax.so(standing, text).advise(raise_max(facts));
+    match (queues, promised) {
+        (true, _) => found,
+        (false, true) => found.asked("Stuck at max while clients are told to come back"),
+        (false, false) => found.asked("Stuck at max while more is needed"),
+    }
 }
 
 fn raise_max(facts: &Facts<'_>) -> String {

@@ -11,6 +11,7 @@ mod facts;
 mod gather;
 mod growth;
 mod shrink;
+mod startless;
 mod trouble;
 mod words;
 
@@ -19,6 +20,8 @@ use tidegate_shared::replica::Phase;
 
 use facts::Facts;
 pub(super) use gather::{asked_about, why};
+pub(super) use startless::{is_bare, startless};
+pub(super) use trouble::lost;
 use words::{count, dot_list, span};
 
 /// Why a deployment is as it is.
@@ -69,6 +72,8 @@ pub enum Line {
     ProviderDown,
     /// Replicas do not start, or die soon (C1).
     StartsFail,
+    /// A replica that was ready has ended by itself (C1).
+    Lost,
     /// Replicas that fail, are taken out, or failed a request just now (R5).
     ReplicasOut,
     /// Replicas that an operator took out (C5).
@@ -95,6 +100,8 @@ pub enum Line {
     Tuning,
     /// The target was tuned on other requests than those that come (A1).
     Drifted,
+    /// Nothing runs, and nothing can be started.
+    NothingStarts,
     /// Nothing is the matter.
     NothingToDo,
 }
@@ -105,6 +112,7 @@ impl Line {
         match self {
             Self::ProviderDown => "The provider does not answer",
             Self::StartsFail => "Replicas do not start",
+            Self::Lost => "A replica was lost",
             Self::ReplicasOut => "Replicas that fail",
             Self::Drained => "Replicas that an operator drained",
             Self::NoCredit => "Scale-up stopped while credit is empty",
@@ -118,6 +126,7 @@ impl Line {
             Self::SlowFirstToken => "Occasional slow first token",
             Self::Tuning => "A replica is being measured",
             Self::Drifted => "Traffic is another one than was tuned",
+            Self::NothingStarts => "No replica can be started",
             Self::NothingToDo => "Nothing to do",
         }
     }
@@ -141,6 +150,11 @@ impl Line {
 }
 
 impl Finding {
+    /// The same to the question as it stands now.
+    fn asked(self, question: &str) -> Self {
+        Self { question: question.to_owned(), ..self }
+    }
+
     fn advise(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }
@@ -165,6 +179,7 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
     let more = [
         trouble::provider(facts),
         trouble::starts(facts),
+        trouble::lost_one(facts),
         trouble::replicas(facts),
         trouble::drained(facts),
         trouble::tuning(facts),
@@ -175,7 +190,8 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
     let mut findings: Vec<Finding> = seven.into_iter().chain(more.into_iter().flatten()).collect();
     findings.sort_by_key(|finding| (finding.standing, finding.line));
     if findings.iter().all(|finding| finding.standing != Standing::Now) {
-        findings.insert(0, Line::NothingToDo.now(trouble::well(facts)));
+        let stuck = startless::finding(facts);
+        findings.insert(0, stuck.unwrap_or_else(|| Line::NothingToDo.now(trouble::well(facts))));
     }
     WhyAnswer { deployment: facts.name.to_string(), now: now(facts), findings }
 }
@@ -203,7 +219,11 @@ fn now(facts: &Facts<'_>) -> String {
         0 => "0 queued".to_owned(),
         queued => format!("{queued} queued, the oldest for {}", span(seen.oldest_wait)),
     };
-    format!("{}; {} in flight, {waits}", dot_list(&parts), seen.in_flight)
+    let told = match seen.promised {
+        0 => String::new(),
+        told => format!(", {told} told to come back"),
+    };
+    format!("{}; {} in flight, {waits}{told}", dot_list(&parts), seen.in_flight)
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ impl Case {
             rule: Rule::Concurrency,
             demand,
             queued: 0,
+            promised: 0,
             oldest_wait: Duration::ZERO,
             load: None,
             current: ready,
@@ -269,6 +270,23 @@ fn e2_at_max_tells_max_load_queue_and_need() {
         Standing::Ahead,
         "max is 2 and 2 are there, while 97 in progress need 4 replicas; nobody waits",
     );
+    assert_eq!(served.finding(line).question, "Stuck at max while more is needed");
+    let mut sent_away = Case::new(2, 42, 21, ScaleReason::AtMax);
+    (sent_away.sizing.max, sent_away.seen.in_flight, sent_away.seen.promised) = (2, 9, 33);
+    sent_away.decide(|decision| decision.promised = 33);
+    sent_away.says(
+        line,
+        Standing::Now,
+        "max is 2 and 2 are there, while 42 in progress (33 told to come back) need 21 replicas; nobody waits here, but 33 were refused and told to come back",
+    );
+    assert_eq!(sent_away.finding(line).question, "Stuck at max while clients are told to come back");
+    let now = sent_away.answer().now;
+    assert!(now.ends_with("; 9 in flight, 0 queued, 33 told to come back"), "{now}");
+    let both = sent_away.queue(1, SECOND);
+    assert_eq!(both.finding(line).question, "Stuck at max while queues grow");
+    let told = both.finding(line).text;
+    assert!(told.contains("(1 of them queued, 33 told to come back) need 21"), "{told}");
+    assert!(told.ends_with("; 1 request waits, for 1.0 s so far, and 33 were refused and told to come back"));
     let mut one = Case::new(1, 2, 1, ScaleReason::Steady).queue(1, SECOND);
     one.sizing.max = 1;
     one.says(

@@ -1,8 +1,10 @@
 //! What else an operator should see first: a silent provider, starts that fail, replicas that take nothing, scaling that is
 //! switched off or blind (C1, C2, C4, R5).
 
+use tidegate_scaler::control::ControlView;
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::replica::Phase;
+use tidegate_shared::time::{Duration, Instant};
 
 use super::facts::Facts;
 use super::growth::are;
@@ -17,6 +19,8 @@ const LAST_LINES: usize = 8;
 /// What is to be done where engines list another model.
 const OTHER_MODEL: &str = "start the engine under the name that the deployment expects, or set `model` in the deployment to \
                            a name that it lists";
+/// How long a replica that was lost is news.
+const LOST_TOLD: Duration = Duration::from_secs(10 * 60);
 /// Replicas that are told of.
 const TOLD: usize = 8;
 
@@ -47,13 +51,29 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let pause = pause.map(|(failures, retry_in)| {
-        let starts = pick(failures, "start has failed", "starts in a row have failed");
+        let starts = pick(failures, "start has failed", "starts in a row have failed, or ended soon after");
         format!("{failures} {starts}, the next is tried in {}", ahead(retry_in))
     });
     let parts: Vec<String> = pause.into_iter().chain(last.map(first_line)).collect();
     let details = last.map(rest).unwrap_or_default();
-    let advice = "read the engine's last lines; it is tried again by itself, after pauses of up to 5 min";
+    let read = if details.is_empty() { "" } else { "read the engine's last lines; " };
+    let advice = format!("{read}it is tried again by itself, after pauses of up to 5 min");
     Some(Line::StartsFail.now(parts.join("; ")).detail(details).advise(advice))
+}
+
+/// The replica that was lost last, while that is news: how it ended and, a line each, what its engine last printed.
+pub(in crate::admin) fn lost(view: &ControlView, now: Instant) -> Option<String> {
+    let (at, what) = view.lost.as_ref()?;
+    (now.since(*at) < LOST_TOLD).then(|| what.clone())
+}
+
+/// A replica that had been ready has ended by itself.
+pub(super) fn lost_one(facts: &Facts<'_>) -> Option<Finding> {
+    let what = lost(facts.view, facts.seen.at)?;
+    let ago = facts.view.lost.as_ref().map(|(at, _)| span(facts.seen.at.since(*at)));
+    let text = format!("{}, {} ago", first_line(&what), ago.unwrap_or_default());
+    let found = Line::Lost.now(text).detail(rest(&what));
+    Some(if found.details.is_empty() { found } else { found.advise("read the engine's last lines") })
 }
 
 /// Replicas that fail, take no request, or have failed some just now.
@@ -75,7 +95,6 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
                 let since = span(facts.seen.at.since(replica.since));
                 format!("failed for {since}{}", trouble())
             }
-            (Phase::Starting, _) if !facts.sized => format!("not ready: {}", known.trouble.as_ref()?),
             _ => return None,
         };
         Some((name, why))
@@ -150,7 +169,12 @@ pub(super) fn no_data(facts: &Facts<'_>) -> Option<Finding> {
 /// What holds where nothing is the matter.
 pub(super) fn well(facts: &Facts<'_>) -> String {
     let Some(decision) = facts.decision() else {
-        return format!("{} ready, and {}", are(facts.phase(Phase::Ready)), facts.waits());
+        let loading = facts.phase(Phase::Starting).saturating_sub(facts.unfit(Phase::Starting));
+        let loads = match loading {
+            0 => String::new(),
+            some => format!(", {some} {} not ready yet", pick(some, "is", "are")),
+        };
+        return format!("{} ready{loads}, and {}", are(facts.phase(Phase::Ready)), facts.waits());
     };
     match (facts.current(), decision.demand) {
         (0, 0) => "nothing is in progress and nothing runs; the next request starts a replica".to_owned(),

@@ -12,7 +12,7 @@ async fn fails(place: &Place, world: &World) -> Cause {
 
 fn explained(error: QuickstartError) -> Cause {
     let text = error.to_string();
-    assert!(text.contains("`tidegate engine`"), "{text}");
+    assert!(text.contains("`tidegate quickstart --stand-in`"), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
     error.cause
 }

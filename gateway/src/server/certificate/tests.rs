@@ -159,7 +159,7 @@ fn client(
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[version])
         .expect("a version")
-        .with_root_certificates(pem::roots(&cert).expect("an issuer"));
+        .with_root_certificates(pem::roots(&cert).expect("an issuer").0);
     Arc::new(match shows {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => {

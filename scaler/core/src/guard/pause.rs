@@ -32,6 +32,15 @@ impl Pause {
         }
     }
 
+    /// A replica that served has died before it counted as well. The first is replaced at once (C1); from then on a death
+    /// is a failed start, else what dies of its first request would be started again and again.
+    pub fn died(&mut self, now: Instant) {
+        if self.failures > 0 {
+            return self.failed(now);
+        }
+        (self.failures, self.last) = (1, now);
+    }
+
     /// A replica is ready: the next may be tried at once. Whether it stays is not known yet, so that the next failure
     /// is one more in the row.
     pub fn ready(&mut self) {
@@ -96,6 +105,15 @@ mod tests {
         assert_eq!(pause.left(Instant::ZERO + SHORTEST), None);
         pause.failed(Instant::ZERO + SHORTEST * 2);
         assert_eq!(pause.left(Instant::ZERO + SHORTEST * 2), Some(SHORTEST * 4));
+    }
+
+    #[test]
+    fn c1_the_first_death_costs_no_pause_and_the_next_ones_do() {
+        let mut pause = Pause::default();
+        pause.died(Instant::ZERO);
+        assert_eq!((pause.failures(), pause.left(Instant::ZERO)), (1, None));
+        pause.died(Instant::ZERO + SHORTEST);
+        assert_eq!(pause.left(Instant::ZERO + SHORTEST), Some(SHORTEST));
     }
 
     #[test]

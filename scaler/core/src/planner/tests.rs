@@ -194,6 +194,25 @@ fn c1_a_dead_replica_is_replaced_and_the_reason_says_so() {
 }
 
 #[test]
+fn c1_one_that_dies_during_cooling_is_replaced_and_a_shrink_comes_after_its_window() {
+    let mut story = Story::new(sizing(0, 4), 3);
+    story.tick(96, 0);
+    assert!(matches!(story.tick(1, 0).why.reason, ScaleReason::Cooling { .. }));
+    // Two at once, as with a machine.
+    story.ready = 1;
+    let plan = story.tick(1, 0);
+    assert_eq!((plan.target, plan.orders.len(), plan.why.reason), (3, 2, ScaleReason::Replacing));
+    (story.ready, story.starting) = (1, 2);
+    let plan = story.tick(1, 0);
+    assert_eq!((plan.target, plan.why.reason), (3, ScaleReason::OnTheirWay { count: 2 }));
+    let plan = story.tick(1, 0);
+    assert_eq!(plan.target, 3);
+    assert!(matches!(plan.why.reason, ScaleReason::Cooling { .. }), "{:?}", plan.why.reason);
+    (story.ready, story.starting) = (3, 0);
+    assert_eq!(story.pass(60, 1).target, 1, "it shrinks by its own rule");
+}
+
+#[test]
 fn c1_failed_starts_pause_growth_until_one_is_ready() {
     let mut story = Story::new(sizing(0, 4), 0);
     story.planner.start_failed(story.now);

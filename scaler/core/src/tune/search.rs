@@ -217,12 +217,15 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
     let (Some(knee), Some(best)) = (seen.knee(), seen.best()) else {
         return seen.limit.map_or(Next::TooLittle, |(_, limit)| Next::Nothing(limit));
     };
+    // Beyond the last of a sweep nothing is known.
+    let last = bounds.only.iter().flatten().max();
+    let cap = last.map_or(bounds.cap, |last| bounds.cap.min(*last));
     // By one for one up to the end, the knee is in the last tenth.
     if bounds.goals.any() {
         let target = seen.last().unwrap_or(knee);
         let because = match seen.limit {
             Some((beyond, limit)) if seen.top() == target => Because::Limit { limit, beyond },
-            None if target >= bounds.cap => bound(target),
+            None if target >= cap => bound(target),
             _ => Because::Knee { best },
         };
         return Next::Found(Found { target, because, settled });
@@ -230,7 +233,7 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
     let grows = seen.top() == best && u64::from(knee) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
         Some((beyond, limit)) if grows => Because::Limit { limit, beyond },
-        None if grows && best >= bounds.cap => bound(best),
+        None if grows && best >= cap => bound(best),
         _ => Because::Knee { best },
     };
     Next::Found(Found { target: knee, because, settled })

@@ -64,7 +64,7 @@ struct State {
     /// Requests whose replica was stopped under them.
     cut: u32,
     /// No start is tried before.
-    starts_from: Instant,
+    starts_from: Option<Instant>,
     /// What that was when each start failed.
     told: Vec<Instant>,
     log: Vec<(Duration, String)>,
@@ -117,15 +117,15 @@ impl World {
         self.state.lock().unwrap()
     }
 
-    pub(super) fn elapsed(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
     /// A replica that an earlier run started.
     pub(super) fn left_over(&self, id: u32) {
         let mut state = self.state();
         state.last_id = state.last_id.max(id);
         state.instances.insert(ReplicaId(id), InstanceState::Up { url: format!("http://replica-{id}") });
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
     }
 
     /// Before which the loop had said that no start is tried, as each start failed.
@@ -247,7 +247,7 @@ impl Fleet for World {
         })
     }
 
-    fn hold_starts(&self, until: Instant) {
+    fn hold_starts(&self, until: Option<Instant>) {
         self.state().starts_from = until;
     }
 
@@ -293,7 +293,7 @@ impl Fleet for World {
             }
             Change::StartFailed { why } => {
                 state.replicas.remove(&id);
-                let until = state.starts_from;
+                let until = state.starts_from.unwrap_or_default();
                 state.told.push(until);
                 format!("start failed {id}: {why}")
             }

@@ -53,7 +53,7 @@ fn q2_c1_nobody_is_told_to_come_before_the_next_start_is_tried() {
     let told = |dispatcher: &mut Dispatcher, id: u32, now: Instant| {
         ticket(dispatcher.arrive(now, &ask(u64::from(id))));
         dispatcher.change(now, ReplicaId(id), Change::Ordered(Capacity::ONE));
-        dispatcher.hold_starts(now + seconds(64));
+        dispatcher.hold_starts(now, Some(now + seconds(64)));
         dispatcher.change(now, ReplicaId(id), Change::StartFailed);
         dispatcher.on_deadline(now + seconds(2));
         let (_, end) = dispatcher.take_woken().pop()?;
@@ -132,4 +132,43 @@ fn c_101_a_hold_of_fifteen_minutes_holds() {
         dispatcher.end(now, lease.expect("a lease"), &Spent::default());
     }
     assert_eq!(dispatcher.take_woken().pop().expect("served").0, low);
+}
+
+#[test]
+fn q3_c2_nobody_is_held_for_a_replica_that_cannot_be_ordered_and_none_is_promised() {
+    let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+    let held = ticket(dispatcher.arrive(ms(0), &ask(0)));
+    dispatcher.hold_starts(ms(50_000), None);
+    dispatcher.hold_starts(ms(51_000), None);
+    assert_eq!(dispatcher.deadline(), ms(52_000), "the headroom, from when it is known");
+    dispatcher.on_deadline(ms(52_000));
+    let (id, end) = dispatcher.take_woken().pop().expect("it is told");
+    let told = Rejection { reason: Refusal::CannotStart, retry_after: Duration::from_secs(60) };
+    assert_eq!((id, end.expect_err("no lease")), (held, told));
+
+    // A blip costs nobody his place, and who waits for one that is on its way goes on waiting.
+    ticket(dispatcher.arrive(ms(60_000), &ask(1)));
+    dispatcher.hold_starts(ms(61_000), Some(ms(0)));
+    dispatcher.on_deadline(ms(70_000));
+    assert_eq!(dispatcher.take_woken().len(), 0);
+    dispatcher.change(ms(70_000), ReplicaId(1), Change::Ordered(Capacity::ONE));
+    dispatcher.hold_starts(ms(71_000), None);
+    dispatcher.on_deadline(ms(90_000));
+    assert_eq!(dispatcher.take_woken().len(), 0);
+    dispatcher.change(ms(91_000), ReplicaId(1), Change::Ready);
+    assert!(dispatcher.take_woken()[0].1.is_ok());
+}
+
+#[test]
+fn q2_where_nothing_can_be_started_nothing_is_promised() {
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    dispatcher.change(ms(0), ReplicaId(1), Change::Draining);
+    let waits = ticket(dispatcher.arrive(ms(0), &ask(0)));
+    dispatcher.resize(ms(10), 4, false);
+    dispatcher.on_deadline(ms(2000));
+    let (id, end) = dispatcher.take_woken().pop().expect("it is told");
+    let told = Rejection { reason: Refusal::CannotStart, retry_after: Duration::from_secs(60) };
+    assert_eq!((id, end.expect_err("no lease")), (waits, told), "the last one leaves");
+    dispatcher.change(ms(3000), ReplicaId(1), Change::Gone);
+    assert_eq!(rejected(dispatcher.arrive(ms(3000), &ask(1))), told, "at once");
 }

@@ -61,7 +61,7 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
     let found = case.finding(Line::StartsFail);
     assert_eq!(
         found.text,
-        "3 starts in a row have failed, the next is tried in 9 s; chat-3 did not start: the engine ended (exit code 3)"
+        "3 starts in a row have failed, or ended soon after, the next is tried in 9 s; chat-3 did not start: the engine ended (exit code 3)"
     );
     assert_eq!(found.details, ["loading", "no such file"]);
     case.view.last_failure = None;
@@ -131,4 +131,80 @@ fn e2_a1_a_replica_that_is_measured_is_told_and_that_none_is_let_go_meanwhile() 
         "1 in progress needs 1 replica, and 2 are there: {measured}, and it counts beside those that are needed"
     );
     assert_eq!(stays.text, expected);
+}
+
+#[test]
+fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
+    let told = |change: fn(&mut Case)| {
+        let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+        case.sizing.min = 0;
+        change(&mut case);
+        let first = case.answer().findings.remove(0);
+        (first.line, first.text, first.advice)
+    };
+    let says = |because: &str| {
+        format!("nothing runs, and no request starts a replica, because {because}: requests get 503")
+    };
+    let no_advice = |because: &str| (Line::NothingStarts, says(because), None);
+    assert_eq!(told(|_| ()).0, Line::NothingToDo);
+    assert_eq!(
+        told(|case| case.sizing.max = 0),
+        (Line::NothingStarts, says("max is 0"), Some("`tidegate scale chat --max 1`, or more".to_owned()))
+    );
+    let advice = Some("`tidegate scale chat --autoscale on`, or raise min".to_owned());
+    assert_eq!(
+        told(|case| case.sizing.autoscale = false),
+        (Line::NothingStarts, says("scaling is switched off and min is 0"), advice)
+    );
+    assert_eq!(
+        told(|case| case.sizing.price_cap = Some(Price(DOLLAR))),
+        no_advice("the price cap is $1.00/h and the cheapest offer costs $1.35/h")
+    );
+    assert_eq!(told(|case| case.view.spending.credit = Some(Money(0))), no_advice("the credit is used up"));
+    assert_eq!(
+        told(|case| case.view.outlook = Some(Outlook::default())),
+        no_advice("the provider offers nothing")
+    );
+    let silent = told(|case| {
+        case.view.outlook = None;
+        case.view.provider_error = Some("the docker daemon does not answer".to_owned());
+    });
+    assert_eq!(silent.0, Line::ProviderDown);
+    // Where something runs, or is a moment away, requests are served.
+    for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
+        let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+        case.sizing.max = 0;
+        case.add(phase, 3);
+        assert!(case.answer().findings.iter().all(|found| found.line != Line::NothingStarts), "{phase:?}");
+    }
+}
+
+#[test]
+fn e2_c1_a_replica_that_was_lost_is_told_with_its_end_and_last_lines_and_as_no_failed_start() {
+    let mut case = Case::new(1, 1, 1, ScaleReason::OnTheirWay { count: 1 });
+    let ended = "chat-1 is lost: the engine ended (signal: 9 (SIGKILL))";
+    case.view.lost = Some((now() - SECOND * 4, format!("{ended}; its last lines:\nlistening\nkilled")));
+    let found = case.finding(Line::Lost);
+    assert_eq!((found.standing, found.text), (Standing::Now, format!("{ended}, 4.0 s ago")));
+    assert_eq!(found.details, ["listening", "killed"]);
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
+    case.view.lost = Some((now() - SECOND * 600, ended.to_owned()));
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::Lost), "no news any more");
+}
+
+#[test]
+fn e2_a_fixed_replica_that_loads_is_not_told_as_one_that_fails() {
+    let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+    case.sized = false;
+    (0..2).for_each(|_| case.add(Phase::Starting, 3));
+    case.known[1].trouble = Some("its health check answers 503: {\"status\":\"loading\"}".to_owned());
+    let answer = case.answer();
+    let first = &answer.findings[0];
+    assert_eq!(
+        (first.line, &*first.text),
+        (Line::NothingToDo, "none is ready, 2 are not ready yet, and nobody waits")
+    );
+    assert!(answer.findings.iter().all(|found| found.line != Line::ReplicasOut));
+    case.known[1].unfit = Some((Unfit::Unreachable, now() - SECOND * 2));
+    assert_eq!(case.finding(Line::ReplicasOut).text, "1 of 2 replicas is not well: chat-2");
 }

@@ -280,3 +280,17 @@ fn a1_the_guess_of_what_is_left_is_near_once_throughput_has_stopped_growing() {
         }
     }
 }
+
+#[test]
+fn a1_the_last_of_a_sweep_is_no_knee_while_throughput_grew_up_to_it() {
+    let sweep = |only: &[u32], rate: fn(u32) -> f64| {
+        let bounds = Bounds { only: Some(only.to_vec()), ..bounds() };
+        let (found, _) = found(&mut Engine::new(u32::MAX, rate), &bounds);
+        (found.target, found.because)
+    };
+    let linear = |busy: u32| 45.0 * f64::from(busy);
+    assert_eq!(sweep(&[1, 2, 4], linear), (4, Because::Bound { most: 4 }));
+    assert_eq!(sweep(&[2], linear), (2, Because::Bound { most: 2 }));
+    let flat = |busy: u32| 45.0 * f64::from(busy.min(4));
+    assert_eq!(sweep(&[1, 4, 8, 16], flat), (4, Because::Knee { best: 4 }));
+}

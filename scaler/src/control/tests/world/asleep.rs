@@ -1,4 +1,4 @@
-//! What the scripted world does with replicas that sleep.
+//! What the scripted world does with replicas that sleep, and whether it was told that none can be started.
 
 use super::*;
 
@@ -31,5 +31,10 @@ impl World {
     pub(in super::super) fn found_sleeping(&self, id: u32) {
         self.state().replicas.get_mut(&ReplicaId(id)).unwrap().phase = Phase::Parked;
         self.pressed.notify_one();
+    }
+
+    /// Whether it was told last that none can be started.
+    pub(in super::super) fn startless(&self) -> bool {
+        self.state().starts_from.is_none()
     }
 }

@@ -1,0 +1,52 @@
+//! Why no replica could be started for the next request, where none runs (C2): by the settings, or by what the last
+//! evaluation knew of the provider. Decides nothing, and says nothing of a fleet that is there.
+
+use tidegate_scaler::control::ControlView;
+use tidegate_scaler_core::config::Sizing;
+use tidegate_scaler_core::offer::{Blocked, choose};
+use tidegate_shared::replica::{Phase, ReplicaFacts};
+
+use super::facts::Facts;
+use super::{Finding, Line};
+
+/// What keeps every start from happening, to follow "because".
+pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option<String> {
+    if sizing.ceiling() == 0 {
+        return Some("max is 0".to_owned());
+    }
+    if !sizing.autoscale && sizing.floor() == 0 {
+        return Some("scaling is switched off and min is 0".to_owned());
+    }
+    if view.provider_error.is_some() {
+        return Some("the provider does not answer".to_owned());
+    }
+    let outlook = view.outlook.as_ref()?;
+    if view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
+        return Some("the credit is used up".to_owned());
+    }
+    match choose(&outlook.offers, sizing, 1).1? {
+        Blocked::PriceCap { cap, cheapest } => {
+            Some(format!("the price cap is {cap} and the cheapest offer costs {cheapest}"))
+        }
+        Blocked::NoCapacity if outlook.offers.is_empty() => Some("the provider offers nothing".to_owned()),
+        Blocked::NoCapacity => Some("no offer has room".to_owned()),
+        Blocked::NoFit => Some("no offer has the memory that the model needs".to_owned()),
+    }
+}
+
+/// Whether nothing of these serves, or could without a start.
+pub(in crate::admin) fn is_bare(replicas: &[ReplicaFacts]) -> bool {
+    replicas.iter().all(|facts| matches!(facts.phase, Phase::Draining | Phase::Failed | Phase::Gone))
+}
+
+/// Nothing runs, and no request starts a replica; told where no other question is about it.
+pub(super) fn finding(facts: &Facts<'_>) -> Option<Finding> {
+    let why = startless(facts.sizing, facts.view).filter(|_| facts.sized && is_bare(&facts.seen.replicas))?;
+    let text = format!("nothing runs, and no request starts a replica, because {why}: requests get 503");
+    let line = Line::NothingStarts.now(text);
+    Some(match (facts.sizing.ceiling(), facts.sizing.autoscale) {
+        (0, _) => line.advise(format!("`tidegate scale {} --max 1`, or more", facts.name)),
+        (_, false) => line.advise(format!("`tidegate scale {} --autoscale on`, or raise min", facts.name)),
+        _ => line,
+    })
+}

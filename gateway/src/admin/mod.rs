@@ -40,7 +40,7 @@ use crate::pool::{Pool, ReplicaDetail};
 use crate::provide::Records;
 use crate::server::Gateway;
 use crate::sizing::Resizer;
-use crate::telemetry::meter::{self, DeploymentMeter, Figures};
+use crate::telemetry::meter::{self, DeploymentMeter, Figures, Growth};
 use ask::{Ask, ask};
 use page::Page;
 pub use serve::serve;
@@ -179,6 +179,15 @@ impl Admin {
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
             let view = watched.control.view();
             let judged = watched.pool.judged();
+            if watched.provider != "static" {
+                let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
+                watched.meter.growth(&Growth {
+                    reason: view.newest.as_ref().map(|decision| decision.reason.clone()),
+                    rate: view.spending.rate,
+                    most: sizing.worst_case(base_fee).map(|most| most.max(view.spending.rate)),
+                    credit: view.spending.credit,
+                });
+            }
             watched.meter.gauges(&Figures {
                 queued: seen.queued,
                 conversations,

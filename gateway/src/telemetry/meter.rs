@@ -1,4 +1,4 @@
-//! Prometheus metrics. The only module that names the `metrics` crate; every name comes from
+//! Prometheus metrics. The only module, with those below, that names the `metrics` crate; every name comes from
 //! `tidegate_shared::names::metric`, and handles are made once, not per request.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,9 @@ use tidegate_shared::names::metric::{self as name, Kind};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{Outcome, Route};
 
+mod growth;
+
+pub use self::growth::Growth;
 use super::tally::{TALLIES, Tally};
 use crate::openai::{Operation, Usage};
 

@@ -209,8 +209,11 @@ async fn stream(field: &Field, sent: Instant, mut body: Incoming, begun: &Mutex<
     if end.failed || end.torn {
         return Ended::Failed("its answer ended in an error".to_owned());
     }
-    let Some(first) = first else { return Ended::Failed("its answer has no text".to_owned()) };
     let usage = end.usage.unwrap_or_default();
+    // Told not to end, a small model may go on in tokens that are no text: they took as long as others.
+    if first.is_none() && usage.completion.is_none_or(|tokens| tokens == 0) {
+        return Ended::Failed("its answer has no text".to_owned());
+    }
     let tokens = usage.completion.unwrap_or(events);
     let mut counts = field.counts.lock();
     if let (Some(prompt), Some(output)) = (usage.prompt, usage.completion) {
@@ -218,8 +221,8 @@ async fn stream(field: &Field, sent: Instant, mut body: Incoming, begun: &Mutex<
         counts.told =
             Told { requests: requests + 1, prompt: all + prompt, output: out + output, events: of + events };
     }
-    if let Some(gaps) =
-        u32::try_from(tokens).ok().and_then(|tokens| tokens.checked_sub(1)).filter(|gaps| *gaps > 0)
+    if let (Some(first), Some(gaps)) =
+        (first, u32::try_from(tokens).ok().and_then(|tokens| tokens.checked_sub(1)).filter(|gaps| *gaps > 0))
     {
         counts.tpot.push(last.since(first) / gaps);
     }

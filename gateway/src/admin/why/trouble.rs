@@ -33,7 +33,14 @@ pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
         String::new()
     };
     let advice = "look at the provider; it is asked again every few seconds";
-    Some(Line::ProviderDown.now(format!("{}{held}", first_line(error))).detail(rest(error)).advise(advice))
+    let (what, said) = (first_line(error), rest(error));
+    let mut said = said.into_iter();
+    // A command says most things in one line, which belongs to the sentence.
+    let (told, details) = match (said.next(), said.next()) {
+        (Some(only), None) => (format!("{what}: {only}"), Vec::new()),
+        (first, second) => (what, first.into_iter().chain(second).chain(said).collect()),
+    };
+    Some(Line::ProviderDown.now(format!("{told}{held}")).detail(details).advise(advice))
 }
 
 /// Replicas do not start, or a stop failed.

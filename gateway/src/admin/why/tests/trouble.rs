@@ -170,6 +170,16 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
         case.view.provider_error = Some("the docker daemon does not answer".to_owned());
     });
     assert_eq!(silent.0, Line::ProviderDown);
+    let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+    for (said, text, details) in [
+        ("oops", "list: exit status: 3; it said: oops", &[][..]),
+        ("one\ntwo", "list: exit status: 3; it said", &["one", "two"]),
+    ] {
+        case.view.provider_error = Some(format!("list: exit status: 3; it said:\n{said}"));
+        let found = case.finding(Line::ProviderDown);
+        assert_eq!(found.text, format!("{text}; the fleet is held at 0 replicas"));
+        assert_eq!(found.details, details);
+    }
     // Where something runs, or is a moment away, requests are served.
     for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
         let mut case = Case::new(0, 0, 0, ScaleReason::Steady);

@@ -214,6 +214,10 @@ impl Checks {
             }
             (Spare::No, Some(percent)) if current > sizing.floor() => ScaleReason::Survivors { percent },
             (Spare::Unknown, _) => unknown(look),
+            // One fewer would be comfortable; whether it could go too is nobody's question while the floor keeps it.
+            _ if look.rule == Rule::TokenLoad && needed < current && current <= sizing.floor() => {
+                ScaleReason::AtMin
+            }
             _ => ScaleReason::Steady,
         }
     }

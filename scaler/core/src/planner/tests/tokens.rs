@@ -163,6 +163,16 @@ fn b5_2_at_40_percent_stay_2() {
 }
 
 #[test]
+fn b5_e1_what_the_floor_keeps_is_told_whether_or_not_it_could_go() {
+    for load in [25, 30] {
+        let mut engines = filled(2, load, 8);
+        engines.planner.resize(Sizing { min: 2, ..engines.planner.sizing().clone() });
+        let plan = engines.pass(60);
+        assert_eq!((plan.why.needed, plan.why.reason), (1, ScaleReason::AtMin), "{load} %");
+    }
+}
+
+#[test]
 fn c4_e1_an_engine_that_has_just_joined_is_on_its_way_until_it_had_time_to_tell() {
     let mut engines = filled(2, 40, 8);
     let before = engines.pass(60).why;

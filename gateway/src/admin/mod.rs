@@ -170,6 +170,7 @@ impl Admin {
                 .clone()
                 .or_else(|| watched.resizer.misfit())
                 .or_else(|| view.last_failure.clone())
+                .or_else(|| view.clinging.values().next().cloned())
                 .or_else(|| why::lost(&view, seen.at)),
         }
     }

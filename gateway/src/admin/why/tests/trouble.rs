@@ -70,6 +70,20 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
 }
 
 #[test]
+fn e2_a_failed_stop_is_told_as_such_and_as_no_failed_start() {
+    let mut case = Case::new(1, 0, 0, ScaleReason::Steady);
+    let told = [
+        (7, "chat-7 could not be stopped: stop: exit status: 1; it said:\nno such host"),
+        (8, "chat-8 could not"),
+    ];
+    case.view.clinging = told.map(|(id, what)| (ReplicaId(id), what.to_owned())).into();
+    let found = case.finding(Line::StopsFail);
+    assert_eq!(found.text, "chat-7 could not be stopped: stop: exit status: 1; it said: no such host");
+    assert_eq!(found.details, ["chat-8 could not"]);
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
+}
+
+#[test]
 fn e2_c_028_replicas_that_cannot_serve_tell_since_when_and_what_to_do() {
     let mut case = Case::new(1, 9, 1, ScaleReason::OnTheirWay { count: 1 });
     case.seen.replicas[0].phase = Phase::Starting;

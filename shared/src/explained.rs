@@ -21,7 +21,7 @@ pub struct RouteDecision {
     pub output: Tokens,
     /// The conversation that it continues; `None` for one that is new, forgotten, or none.
     pub known: Option<Known>,
-    /// The replicas that hold the beginning of its prompt, the latest first (R6).
+    /// The replicas that hold a beginning of its prompt, those of the longest one first (R6).
     pub holders: Vec<ReplicaId>,
     /// What a detour costs and saves; `None` where no detour is weighed (R4).
     pub detour: Option<DetourPrice>,

@@ -22,6 +22,8 @@ mod prefixes;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod shared;
+#[cfg(test)]
 mod spread;
 #[cfg(test)]
 mod virtual_time;

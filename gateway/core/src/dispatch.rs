@@ -331,7 +331,7 @@ impl Dispatcher {
     ) -> Verdict {
         match self.with_own_policy(|this, policy| this.decide(now, facts, tried, entry, policy)) {
             Decision::Take(choice) => {
-                let lease = self.commit(now, facts, choice);
+                let lease = self.commit(now, facts, tried, choice);
                 self.pump_if_moved(now, choice);
                 Verdict::Forward(lease)
             }

@@ -33,7 +33,7 @@ pub struct RouteAnswer {
     pub prompt_tokens: u64,
     /// Tokens that its answers will likely take.
     pub output_tokens: u64,
-    /// The replicas that hold the beginning of its prompt, the latest first (R6).
+    /// The replicas that hold a beginning of its prompt, those of the longest one first (R6).
     pub holders: Vec<String>,
     /// What a detour costs and saves; absent where none is weighed (R4).
     pub detour: Option<DetourTold>,

@@ -13,7 +13,7 @@ use tidegate_shared::replica::Phase;
 use tidegate_shared::request::{Identity, RequestFacts, Route};
 use tidegate_shared::time::Instant;
 
-use super::place::{Ask, gathers};
+use super::place::{Ask, Origin, gathers};
 use super::replica::Replica;
 use super::{Choice, Decision, Dispatcher, Entry, Unfit};
 
@@ -25,8 +25,8 @@ impl Dispatcher {
         let decision = self.decide(now, facts, &[], entry, self.policy.twin().as_mut());
         let stands = self.queue.place(facts.priority, entry.kept.arrived);
         let ask = self.ask_for(now, facts, &[], stands);
-        let found = self.find(now, facts);
-        let home = found.and_then(|(_, found)| self.replicas.get(found.home));
+        let origin = self.origin(now, facts);
+        let home = origin.own().and_then(|found| self.replicas.get(found.home));
         // As `choose` has it: a home that takes requests, and is not simply taken.
         let weighed = home.filter(|home| {
             home.is_open_to_own() && home.health.admits() && !self.bounds().is_under(home, &ask)
@@ -39,20 +39,33 @@ impl Dispatcher {
             at: now,
             prompt: self.estimate.prompt(facts),
             output: self.estimate.output(facts),
-            known: found.map(|(boundary, found)| Known {
-                home: found.home,
-                boundary: boundary.map(|at| u32::try_from(at + 1).unwrap_or(u32::MAX)),
-            }),
-            holders: match &facts.identity {
-                Identity::Prefix { chain, .. } => self.prefixes.holders(chain).unwrap_or_default().to_vec(),
-                Identity::Named(_) | Identity::None => Vec::new(),
+            known: match origin {
+                Origin::Own(boundary, found) => Some(Known {
+                    home: found.home,
+                    boundary: boundary.map(|at| u32::try_from(at + 1).unwrap_or(u32::MAX)),
+                }),
+                Origin::Shared(_) | Origin::New => None,
             },
+            holders: self.holders(facts, origin),
             detour,
             promised: coming.kept.is_some(),
             policy: self.policy.name().as_str(),
-            candidates: self.candidates(&ask, found.map(|(_, found)| found.home)),
+            candidates: self.candidates(&ask, origin.own().map(|found| found.home)),
             verdict: self.tell(now, facts, &ask, entry, decision),
         }
+    }
+
+    /// Who holds a beginning of the prompt, those of the longest one first.
+    fn holders(&self, facts: &RequestFacts, origin: Origin) -> Vec<ReplicaId> {
+        let mut all = Vec::new();
+        if let Identity::Prefix { chain, .. } = &facts.identity {
+            for id in self.prefixes.by_length(chain, origin.shared()).flatten() {
+                if !all.contains(id) {
+                    all.push(*id);
+                }
+            }
+        }
+        all
     }
 
     fn tell(
@@ -64,10 +77,10 @@ impl Dispatcher {
         decision: Decision,
     ) -> RouteVerdict {
         match decision {
-            Decision::Take(Choice { found, replica, route, .. }) => {
-                let home = found.and_then(|found| self.replicas.get(found.home));
+            Decision::Take(Choice { origin, replica, route, .. }) => {
+                let home = origin.own().and_then(|found| self.replicas.get(found.home));
                 let gathers = route == Route::Placed && gathers(self.policy.name());
-                let by_prefix = || gathers && self.holder(ask, facts) == Some(replica);
+                let by_prefix = || gathers && self.holder(ask, facts, origin) == Some(replica);
                 let chosen_by = match route {
                     Route::Home => ChosenBy::Home,
                     _ if by_prefix() => ChosenBy::Prefix,

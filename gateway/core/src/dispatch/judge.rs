@@ -111,7 +111,7 @@ impl Dispatcher {
         }
         match self.with_own_policy(|this, policy| this.place(now, facts, tried, stands, policy)) {
             Some(choice) => {
-                let lease = self.commit(now, facts, choice);
+                let lease = self.commit(now, facts, tried, choice);
                 self.pump_if_moved(now, choice);
                 Elsewhere::Forward(lease)
             }

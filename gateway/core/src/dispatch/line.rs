@@ -182,7 +182,7 @@ impl Dispatcher {
                 |this: &Self, policy: &mut dyn Policy| this.place(now, &facts, &tried, ticket, policy);
             match fits.then(|| self.with_own_policy(place)).flatten() {
                 Some(choice) => {
-                    let lease = self.commit(now, &facts, choice);
+                    let lease = self.commit(now, &facts, &tried, choice);
                     moved |= last.is_some() && matches!(choice.route, Route::Placed | Route::Rehomed);
                     self.queue.leave(ticket);
                     self.claims.drop(ticket);
@@ -216,7 +216,7 @@ impl Dispatcher {
     fn fits_now(&self, now: Instant, ticket: TicketId, waiter: &Waiter, rooms: &Rooms) -> Option<bool> {
         let ask = self.ask_for(now, &waiter.facts, &waiter.tried, ticket);
         let keeps = || {
-            let found = self.find(now, &waiter.facts).map(|(_, found)| found);
+            let found = self.origin(now, &waiter.facts).own();
             let bounds = self.bounds();
             self.home(&ask, found)
                 .is_some_and(|home| bounds.keeps(home, &ask) || bounds.takes_own(home, &ask))

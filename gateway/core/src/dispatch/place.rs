@@ -63,11 +63,40 @@ pub(super) fn gathers(policy: PolicyName) -> bool {
     matches!(policy, PolicyName::LeastLoad | PolicyName::TwoChoices)
 }
 
+/// Where a request comes from: what is known of the prompt that it continues.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// A conversation, and, where its prefix tells, which boundary of it is known.
+    Own(Option<usize>, Found),
+    /// A prompt that several have asked, so that it says nobody's home.
+    Shared(ConversationKey),
+    /// Nothing, or nothing was looked up: it opens a conversation, or has none.
+    New,
+}
+
+impl Origin {
+    /// The conversation, if it is known.
+    pub(super) fn own(self) -> Option<Found> {
+        match self {
+            Self::Own(_, found) => Some(found),
+            Self::Shared(_) | Self::New => None,
+        }
+    }
+
+    /// The prompt that several have asked, if that is what it is.
+    pub(super) fn shared(self) -> Option<ConversationKey> {
+        match self {
+            Self::Shared(key) => Some(key),
+            Self::Own(..) | Self::New => None,
+        }
+    }
+}
+
 /// A replica for a request, before the place there is taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
     /// Where the conversation is known from.
-    pub(super) found: Option<Found>,
+    pub(super) origin: Origin,
     /// Which one.
     pub(super) replica: ReplicaId,
     /// How it is found.
@@ -90,16 +119,23 @@ impl Dispatcher {
         if self.replicas.ranked().is_empty() && !self.replicas.any_own_only() {
             return None;
         }
-        let found = self.find(now, facts).map(|(_, found)| found);
+        let origin = self.origin(now, facts);
         let ask = self.ask_for(now, facts, tried, stands);
-        let (replica, route) = self.choose(&ask, facts, found, policy)?;
-        Some(Choice { found, replica, route, cost: ask.cost })
+        let (replica, route) = self.choose(&ask, facts, origin, policy)?;
+        Some(Choice { origin, replica, route, cost: ask.cost })
     }
 
-    /// Takes the place that was found just now.
-    pub(super) fn commit(&mut self, now: Instant, facts: &Arc<RequestFacts>, choice: Choice) -> Lease {
-        let Choice { found, replica, route, cost } = choice;
-        self.remember(now, facts, found, replica, route);
+    /// Takes the place that was found just now, for a request that `tried` have failed.
+    pub(super) fn commit(
+        &mut self,
+        now: Instant,
+        facts: &Arc<RequestFacts>,
+        tried: &[ReplicaId],
+        choice: Choice,
+    ) -> Lease {
+        let Choice { origin, replica, route, cost } = choice;
+        let found = origin.own();
+        self.remember(now, facts, tried, choice);
         self.lately.sent(now, route, found.map(|found| found.home));
         let home = found.and_then(|found| self.replicas.get(found.home));
         if route == Route::Rehomed && home.is_some_and(Replica::is_open) {
@@ -128,14 +164,20 @@ impl Dispatcher {
         Lease { replica, route, reserved, sign, trial, number, charge, facts: Arc::clone(facts) }
     }
 
-    /// The conversation that the request belongs to, and, where its prefix tells, which boundary of it is known.
-    pub(super) fn find(&self, now: Instant, facts: &RequestFacts) -> Option<(Option<usize>, Found)> {
-        match &facts.identity {
+    /// Where the request comes from. The longest known prompt that it continues counts, and where that is shared, what is
+    /// shorter says no more.
+    pub(super) fn origin(&self, now: Instant, facts: &RequestFacts) -> Origin {
+        let known = match &facts.identity {
             Identity::Named(key) => self.conversations.find(now, *key).map(|found| (None, found)),
             Identity::Prefix { chain, follows_up: true } => {
                 self.conversations.find_longest(now, chain).map(|(at, found)| (Some(at), found))
             }
             Identity::Prefix { .. } | Identity::None => None,
+        };
+        match (known, &facts.identity) {
+            (Some((_, found)), Identity::Prefix { .. }) if found.is_shared() => Origin::Shared(found.key),
+            (Some((at, found)), _) => Origin::Own(at, found),
+            (None, _) => Origin::New,
         }
     }
 
@@ -156,10 +198,10 @@ impl Dispatcher {
         &self,
         ask: &Ask<'_>,
         facts: &RequestFacts,
-        found: Option<Found>,
+        origin: Origin,
         policy: &mut dyn Policy,
     ) -> Option<(ReplicaId, Route)> {
-        let bounds = self.bounds();
+        let (bounds, found) = (self.bounds(), origin.own());
         let Some(home) = self.home(ask, found) else {
             let route = match (found, &facts.identity) {
                 // Suspected, or tried in vain: it may be well in a moment.
@@ -169,7 +211,7 @@ impl Dispatcher {
                 (None, _) => Route::Placed,
             };
             let gathers = route == Route::Placed && gathers(policy.name());
-            let holder = if gathers { self.holder(ask, facts) } else { None };
+            let holder = if gathers { self.holder(ask, facts, origin) } else { None };
             return Some((holder.or_else(|| self.pick(ask, facts, policy))?, route));
         };
         if let Some(newcomer) =
@@ -236,13 +278,17 @@ impl Dispatcher {
 
     /// The least loaded replica that holds the beginning of the prompt, as long as that keeps the balance (R6): of the load,
     /// of the turns where that is equal, and of the latest placements, since a load is only as true as the last report.
-    pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts) -> Option<ReplicaId> {
+    /// Where none does, one that holds a shorter beginning.
+    pub(super) fn holder(&self, ask: &Ask<'_>, facts: &RequestFacts, origin: Origin) -> Option<ReplicaId> {
         let Identity::Prefix { chain, .. } = &facts.identity else { return None };
+        let goes_on = origin.shared().filter(|shared| chain.last() != Some(shared));
+        if let Some(emptiest) = goes_on.and_then(|shared| self.emptiest(ask, shared)) {
+            return Some(emptiest);
+        }
         let bounds = self.bounds();
         let mean = self.replicas.mean_share();
         let first = self.replicas.ranked().first()?;
-        let known = self.prefixes.holders(chain)?.iter().filter_map(|id| self.replicas.get(*id));
-        let good = known.filter(|replica| {
+        let good = |replica: &&Replica| {
             let (share, weight) = (self.replicas.share(replica), self.replicas.weight(replica));
             replica.is_open()
                 && ask.may_try(replica.id)
@@ -250,8 +296,30 @@ impl Dispatcher {
                 && share.within(BALANCE, mean)
                 && self.replicas.may_have_more(replica, BALANCE)
                 && (share > first.share || replica.turn.ahead_of(first.turn, weight) <= AHEAD)
+        };
+        let best = |holders: &[ReplicaId]| {
+            let known = holders.iter().filter_map(|id| self.replicas.get(*id)).filter(good);
+            known.map(|replica| self.replicas.rank_of(replica)).min()
+        };
+        self.prefixes.by_length(chain, origin.shared()).find_map(best).map(|rank| rank.id)
+    }
+
+    /// Of the replicas that hold a shared prompt, and whose load keeps the balance, the one with the fewest homes by size:
+    /// here a conversation that was opened before gets its home.
+    fn emptiest(&self, ask: &Ask<'_>, shared: ConversationKey) -> Option<ReplicaId> {
+        let (bounds, mean) = (self.bounds(), self.replicas.mean_share());
+        let holders = self.prefixes.by_length(&[], Some(shared)).next()?;
+        let good = holders.iter().filter_map(|id| self.replicas.get(*id)).filter(|replica| {
+            let balanced = self.replicas.share(replica).within(BALANCE, mean);
+            replica.is_open() && ask.may_try(replica.id) && bounds.is_free(replica, ask) && balanced
         });
-        good.map(|replica| self.replicas.rank_of(replica)).min().map(|rank| rank.id)
+        let homes = |replica: &Replica| u128::from(self.conversations.at(replica.id));
+        let weight = |replica: &Replica| u128::from(self.replicas.weight(replica));
+        let emptier = |a: &&Replica, b: &&Replica| {
+            let homes = (homes(a) * weight(b)).cmp(&(homes(b) * weight(a)));
+            homes.then_with(|| self.replicas.rank_of(a).cmp(&self.replicas.rank_of(b)))
+        };
+        good.min_by(emptier).map(|replica| replica.id)
     }
 
     /// The policy's pick among those that are free, else among those under their limit, else among those that have room
@@ -290,15 +358,10 @@ impl Dispatcher {
         field
     }
 
-    fn remember(
-        &mut self,
-        now: Instant,
-        facts: &RequestFacts,
-        found: Option<Found>,
-        replica: ReplicaId,
-        route: Route,
-    ) {
-        let key: Option<ConversationKey> = match &facts.identity {
+    fn remember(&mut self, now: Instant, facts: &RequestFacts, tried: &[ReplicaId], choice: Choice) {
+        let Choice { origin, replica, route, .. } = choice;
+        let named = matches!(facts.identity, Identity::Named(_));
+        let key = match &facts.identity {
             Identity::Named(key) => Some(*key),
             Identity::Prefix { chain, .. } => {
                 self.prefixes.hold(chain, replica);
@@ -307,14 +370,27 @@ impl Dispatcher {
             Identity::None => None,
         };
         let Some(key) = key else { return };
-        match found {
-            Some(mut found) => {
+        if let Some(shared) = origin.shared() {
+            self.prefixes.hold_whole(shared, replica);
+        }
+        match origin {
+            Origin::Own(_, mut found) => {
                 if route == Route::Rehomed {
                     found = self.conversations.rehome(now, found, replica);
                 }
-                self.conversations.advance(now, found, key);
+                // A name is no prompt, and what the gateway sends again was asked once.
+                let same = found.key == key && (named || !tried.is_empty());
+                if same {
+                    self.conversations.heard(now, found);
+                } else if self.conversations.advance(now, found, key) {
+                    self.prefixes.hold_whole(found.key, found.home);
+                }
             }
-            None => self.conversations.open(now, key, replica),
+            Origin::Shared(_) | Origin::New => {
+                if let Some(other) = self.conversations.open(now, key, replica, tried) {
+                    [other, replica].into_iter().for_each(|holder| self.prefixes.hold_whole(key, holder));
+                }
+            }
         }
     }
 }

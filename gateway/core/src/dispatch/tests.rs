@@ -17,6 +17,7 @@ mod own_only;
 mod parked;
 mod priority;
 mod resize;
+mod shared;
 mod unfit;
 mod walk;
 

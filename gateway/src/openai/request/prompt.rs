@@ -248,7 +248,7 @@ impl<'a> Visit<'a> for Batch<'a> {
 }
 
 /// The full blocks of a text. Where they end depends on their place only, never on what follows, so a text and
-/// its continuation agree on them: each 64 bytes up to 1 KiB, each 256 up to 16 KiB, each 1 KiB beyond.
+/// its continuation agree on them: each 16 bytes up to 128, each 64 up to 1 KiB, each 256 up to 16 KiB, each 1 KiB beyond.
 struct Blocks<'a>(&'a [u8], usize);
 
 impl<'a> Iterator for Blocks<'a> {
@@ -256,7 +256,8 @@ impl<'a> Iterator for Blocks<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let size = match self.1 {
-            0..1024 => 64,
+            0..128 => 16,
+            128..1024 => 64,
             1024..16_384 => 256,
             _ => 1024,
         };

@@ -254,7 +254,7 @@ fn r1_answers_of_models_and_tools_make_a_later_turn() {
 fn r1_a_longer_completion_repeats_the_blocks_of_the_shorter() {
     let text: String =
         (0..60_000_u32).map(|i| char::from(b'a' + u8::try_from(i * i % 23).unwrap())).collect();
-    for len in [64, 65, 1023, 1024, 1280, 16_384, 20_000] {
+    for len in [16, 64, 65, 1023, 1024, 1280, 16_384, 20_000] {
         let (short, follows_up) =
             prefix(Operation::Completions, &json!({"prompt": text[..len], "model": "m"}));
         let (long, _) = prefix(Operation::Completions, &json!({"model": "m", "prompt": text}));
@@ -263,8 +263,9 @@ fn r1_a_longer_completion_repeats_the_blocks_of_the_shorter() {
     }
     let blocks =
         |len: usize| prefix(Operation::Completions, &json!({"model": "m", "prompt": text[..len]})).0.len();
-    assert_eq!((blocks(64), blocks(1023), blocks(1024), blocks(1279), blocks(1280)), (1, 15, 16, 16, 17));
-    assert_eq!((blocks(16_384), blocks(17_407), blocks(17_408)), (76, 76, 77));
+    assert_eq!((blocks(16), blocks(31), blocks(128), blocks(191), blocks(192)), (1, 1, 8, 8, 9));
+    assert_eq!((blocks(1023), blocks(1024), blocks(1279), blocks(1280)), (21, 22, 22, 23));
+    assert_eq!((blocks(16_384), blocks(17_407), blocks(17_408)), (82, 82, 83));
     let huge = "x".repeat(5 << 20);
     assert_eq!(
         prefix(Operation::Completions, &json!({"model": "m", "prompt": huge})).0.len(),

@@ -33,7 +33,7 @@ pub(super) fn fair(dispatcher: &Dispatcher, now: Instant) {
     let line = waiters(dispatcher);
     for (ticket, waiter) in &line {
         let ask = alone(dispatcher, now, waiter);
-        let home = dispatcher.find(now, &waiter.facts).map(|(_, found)| found.home);
+        let home = dispatcher.origin(now, &waiter.facts).own().map(|found| found.home);
         for replica in dispatcher.replicas.iter() {
             if replica.own_only && home != Some(replica.id) {
                 continue;

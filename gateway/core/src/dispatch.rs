@@ -95,6 +95,8 @@ enum Decision {
 #[derive(Debug)]
 pub struct Dispatcher {
     limits: Limits,
+    /// When it began. A fleet that is there is told of a moment later.
+    born: Instant,
     /// Whether a replica can be started when there is none.
     startable: bool,
     replicas: Replicas,
@@ -135,6 +137,7 @@ impl Dispatcher {
     /// A deployment without replicas. `startable`: somebody can start one, so a request may be held from zero (Q3).
     pub fn new(limits: Limits, startable: bool, now: Instant) -> Self {
         Self {
+            born: now,
             conversations: Conversations::new(limits.conversations, limits.conversation_idle),
             replicas: Replicas::new(limits.concurrency, limits.load_percent),
             prefixes: Prefixes::new(limits.conversations),

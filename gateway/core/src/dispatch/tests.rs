@@ -334,7 +334,11 @@ fn q2_refused_on_arrival_when_the_drain_says_so_and_told_when_and_served_then() 
 #[test]
 fn a_fixed_fleet_without_replicas_refuses_and_one_that_is_down_holds_for_the_headroom() {
     let mut dispatcher = Dispatcher::new(Limits::default(), false, ms(0));
-    assert_eq!(rejected(dispatcher.arrive(ms(0), &ask(0))).reason, Refusal::CannotStart);
+    assert_eq!(rejected(dispatcher.arrive(ms(2000), &ask(0))).reason, Refusal::CannotStart);
+    let mut dispatcher = Dispatcher::new(Limits::default(), false, ms(0));
+    // The fleet is told of a moment after the port is open.
+    let first = ticket(dispatcher.arrive(ms(0), &ask(0)));
+    dispatcher.abandon(ms(0), first);
     dispatcher.change(ms(0), ReplicaId(1), Change::Starting(Capacity::ONE));
     ticket(dispatcher.arrive(ms(1), &ask(0)));
     assert_eq!(dispatcher.deadline(), ms(2001));

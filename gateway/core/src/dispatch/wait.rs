@@ -26,7 +26,8 @@ fn whole_seconds(wait: Duration) -> Duration {
 impl Dispatcher {
     /// Why the line is closed to this request, if it is.
     pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, entry: Entry) -> Option<Refusal> {
-        if self.replicas.iter().next().is_none() && !self.startable {
+        let told = self.born + self.limits.headroom <= now;
+        if told && self.replicas.iter().next().is_none() && !self.startable {
             return Some(Refusal::CannotStart);
         }
         if self.replicas.ready() == 0

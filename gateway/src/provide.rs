@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tidegate_scaler::control::Helm;
 use tidegate_scaler::house::{Asleep, Credit, House};
+use tidegate_scaler::orphans::Orphanage;
 use tidegate_scaler::provider::Provider;
 use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
@@ -57,6 +58,8 @@ pub(crate) struct Records {
     /// `None` where every fleet is static: then there is nothing to keep.
     pub(crate) store: Option<Store>,
     pub(crate) house: House,
+    /// What deployments that are gone left running.
+    pub(crate) orphans: Orphanage,
     /// What was set while an earlier run lasted.
     pub(crate) settings: Vec<KeptSetting>,
     pub(crate) tuned: Vec<KeptTuned>,
@@ -74,6 +77,7 @@ impl Records {
         Self {
             store: None,
             house: House::new(config.budget),
+            orphans: Orphanage::default(),
             settings,
             tuned,
             drained,
@@ -90,17 +94,19 @@ pub(crate) fn records(
     clock: Clock,
 ) -> Result<Records, AppError> {
     let epoch = clock.epoch();
-    if state.is_none() {
-        return Ok(Records::none(config, epoch));
-    }
+    let Some(state) = state else { return Ok(Records::none(config, epoch)) };
     let names: BTreeSet<_> = config.deployments.iter().map(|deployment| deployment.name.clone()).collect();
     let (store, mut kept) = Store::open(&config.state_dir.join(store::FILE), epoch.clone(), &names)?;
     let (settings, tuned) = (std::mem::take(&mut kept.settings), std::mem::take(&mut kept.tuned));
     let (drained, past) = (std::mem::take(&mut kept.drained), std::mem::take(&mut kept.past));
-    let sized = named(config, Source::can_start);
+    let (sized, accounts) = (named(config, Source::can_start), kept.accounts.clone());
     let house = House::kept(config.budget, store.clone(), kept, &sized);
     let house = house.that_sleeps(Asleep::new(move || clock.asleep()));
-    Ok(Records { store: Some(store), house, settings, tuned, drained, epoch, past })
+    let jobs = config.deployments.iter().any(|deployment| matches!(deployment.source, Source::Slurm(_)));
+    let names: Vec<_> = names.into_iter().collect();
+    let orphans = Orphanage::find((&accounts, &names, jobs), state, &house, clock.now());
+    tokio::spawn(orphans.clone().keep_settling(house.clone(), move || clock.now()));
+    Ok(Records { store: Some(store), house, orphans, settings, tuned, drained, epoch, past })
 }
 
 /// Tells where the credit is another than the configuration's, since an earlier run spent of it or added to it.
@@ -172,7 +178,7 @@ pub(crate) async fn provider(
         let missing = AppError::System { what: "cannot start replicas", error: "no state folder".into() };
         state.map(Arc::clone).ok_or(missing)
     };
-    Ok(match &settings.source {
+    let made: (Arc<dyn Provider>, _) = match &settings.source {
         Source::Process(process) => {
             let provider = ProcessProvider::new(spec(settings, process), state()?).await?;
             (Arc::new(provider), Some(process.start_limit))
@@ -190,7 +196,11 @@ pub(crate) async fn provider(
             let replicas = replicas.iter().map(|replica| (replica.url.to_string(), replica.capacity));
             (Arc::new(Fixed::new(replicas)), None)
         }
-    })
+    };
+    if settings.source.can_start() {
+        state()?.runs(&settings.name, settings.source.kind())?;
+    }
+    Ok(made)
 }
 
 /// This program, which then becomes the engine in a session of its own. The path is looked up by the new process, which

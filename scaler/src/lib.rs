@@ -5,5 +5,6 @@
 pub mod control;
 pub mod fleet;
 pub mod house;
+pub mod orphans;
 pub mod provider;
 pub mod store;

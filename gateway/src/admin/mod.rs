@@ -27,6 +27,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
 use tidegate_scaler::house::House;
+use tidegate_scaler::orphans::Orphanage;
 use tidegate_scaler::store::{Past, Store};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, replica_name};
@@ -91,6 +92,7 @@ pub struct Admin {
     /// What survives restarts; `None` where nothing does.
     store: Option<Store>,
     house: House,
+    orphans: Orphanage,
     /// Since when it stops.
     since: Since,
     /// The last decisions of earlier runs, newest first.
@@ -110,7 +112,8 @@ impl Admin {
         let (store, house, past) = (records.store.clone(), records.house.clone(), records.past.clone());
         let (since, pools) = (Since::default(), watched.iter().map(|one| Arc::clone(&one.pool)).collect());
         tokio::spawn(since.clone().tell(Arc::clone(&gateway), pools));
-        Arc::new(Self { gateway, watched, store, house, past, render, since, page: Page::new() })
+        let orphans = records.orphans.clone();
+        Arc::new(Self { gateway, watched, store, house, orphans, past, render, since, page: Page::new() })
     }
 
     fn status(&self) -> Status {
@@ -118,7 +121,7 @@ impl Admin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.gateway.clock.now().since(Instant::ZERO).as_secs_f64(),
             stopping: self.since.status(&self.gateway, &self.watched),
-            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view())),
+            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view(), &self.orphans.left())),
             tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
         }
@@ -167,6 +170,7 @@ impl Admin {
                 .clone()
                 .or_else(|| watched.resizer.misfit())
                 .or_else(|| view.last_failure.clone())
+                .or_else(|| view.clinging.values().next().cloned())
                 .or_else(|| why::lost(&view, seen.at)),
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use tidegate_scaler::orphans::Orphans;
 use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::decision::ScaleDecision;
@@ -80,6 +81,9 @@ pub struct RecordsStatus {
     /// Rows that cannot be read and are left out, each with its table, its key and why.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// What deployments left running that are in the configuration no more.
+    #[serde(default)]
+    pub orphans: Vec<OrphansStatus>,
     /// What is wrong, as a sentence; absent while all is well.
     #[serde(default)]
     pub problem: Option<String>,
@@ -87,11 +91,33 @@ pub struct RecordsStatus {
 
 impl RecordsStatus {
     /// What the store says.
-    pub fn new(view: StoreView) -> Self {
-        let problem = problem(&view);
+    pub fn new(view: StoreView, orphans: &[Orphans]) -> Self {
+        let problem = problem(&view).into_iter().chain(orphans.iter().map(Orphans::sentence));
+        let problem = problem.reduce(|all, more| format!("{all}. Also, {more}"));
+        let orphans = orphans.iter().map(OrphansStatus::new).collect();
         let StoreView { path, trouble, waiting, dropped, unreadable } = view;
         let (file, waiting) = (path.display().to_string(), waiting.records());
-        Self { file, trouble, waiting, dropped, unreadable, problem }
+        Self { file, trouble, waiting, dropped, unreadable, orphans, problem }
+    }
+}
+
+/// Replicas that one deployment left running, and that the gateway cannot stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrphansStatus {
+    /// Its name; it is in the configuration no more.
+    pub deployment: String,
+    /// The kind of its provider.
+    pub provider: String,
+    /// The names of the replicas.
+    pub replicas: Vec<String>,
+    /// What they are billed at each hour, in millionths of a dollar.
+    pub rate: Price,
+}
+
+impl OrphansStatus {
+    fn new(orphans: &Orphans) -> Self {
+        let (deployment, provider) = (orphans.deployment.to_string(), orphans.kind.clone());
+        Self { deployment, provider, replicas: orphans.names(), rate: orphans.rate }
     }
 }
 

@@ -309,7 +309,7 @@ fn source(table: &mut Table<'_, '_>, given: &[&str], base: &Path, name: &str) ->
 }
 
 fn process(mut table: Table<'_, '_>, base: &Path) -> Option<Process> {
-    let command = table.required_command("command");
+    let command = table.required_command("command", &["port"]);
     let env = environment(&mut table);
     let dir = table.read("dir", value::path).map(|found| base.join(found.value));
     let capacity = capacity(&mut table);

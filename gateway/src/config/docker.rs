@@ -25,7 +25,7 @@ const PULLS: [(&str, Pull); 2] = [("never", Pull::Never), ("missing", Pull::Miss
 /// The table `docker` of deployment `name`; `None` only where a fault has been recorded.
 pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<Box<DockerSpec>> {
     let image = table.required("image", value::text);
-    let command = table.command("command");
+    let command = table.command("command", &["port"]);
     let env = environment(&mut table);
     let volumes = volumes(&mut table, base);
     let host = host(&mut table);

@@ -18,7 +18,12 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The table `exec` of deployment `name`; `None` only where a fault has been recorded.
 pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<Box<ExecSpec>> {
-    let [start, stop, list] = ["start", "stop", "list"].map(|key| command(&mut table, key));
+    let commands = [
+        ("start", &["deployment", "owner", "id", "name", "offer"][..]),
+        ("stop", &["deployment", "owner", "id", "name"]),
+        ("list", &["deployment", "owner"]),
+    ];
+    let [start, stop, list] = commands.map(|(key, known)| command(&mut table, key, known));
     let env = environment(&mut table);
     let dir = table.read("dir", value::path).map(|found| base.join(found.value));
     let time_limit = table.or("time_limit", TIME_LIMIT, value::duration(SECOND..=HOUR));
@@ -41,8 +46,8 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
     }))
 }
 
-fn command(table: &mut Table<'_, '_>, key: &'static str) -> Option<Vec<String>> {
-    let found = table.required_command(key)?;
+fn command(table: &mut Table<'_, '_>, key: &'static str, known: &[&str]) -> Option<Vec<String>> {
+    let found = table.required_command(key, known)?;
     let words: Vec<String> = found.value.into_iter().map(|word| word.value).collect();
     if words.first().is_none_or(String::is_empty) {
         table.faults().add(&found.place.without_value(), "must begin with the program to run");

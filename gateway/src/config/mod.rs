@@ -10,6 +10,7 @@ mod error;
 mod exec;
 mod front;
 mod nearest;
+mod placeholder;
 mod reader;
 mod resize;
 mod server;

@@ -11,6 +11,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use tidegate_shared::problem::Problem;
 
 use super::nearest::meant;
+use super::placeholder;
 use super::value::{self, Parsed};
 
 /// Longest piece of a value that a fault repeats, in characters.
@@ -158,15 +159,25 @@ impl<'f, 'i> Table<'f, 'i> {
         self.read(key, parse)
     }
 
-    /// The command line `key`, which must be given.
-    pub(super) fn required_command(&mut self, key: &'static str) -> Option<Found<Vec<Found<String>>>> {
+    /// The command line `key`, which must be given, and in which `known` are filled in.
+    pub(super) fn required_command(
+        &mut self,
+        key: &'static str,
+        known: &[&str],
+    ) -> Option<Found<Vec<Found<String>>>> {
         self.demand(key);
-        self.command(key)
+        self.command(key, known)
     }
 
-    /// The command line `key`, if it is given. Its words may be secrets and are never repeated.
-    pub(super) fn command(&mut self, key: &'static str) -> Option<Found<Vec<Found<String>>>> {
-        self.elements(key, value::any_text, Place::without_value)
+    /// The command line `key`, if it is given; `known` are filled in there. Its words may be secrets and are never repeated.
+    pub(super) fn command(&mut self, key: &'static str, known: &[&str]) -> Option<Found<Vec<Found<String>>>> {
+        let found = self.elements(key, value::any_text, Place::without_value)?;
+        for word in &found.value {
+            if let Some(rule) = placeholder::fault(&word.value, known) {
+                self.faults.add(&word.place.without_value(), rule);
+            }
+        }
+        Some(found)
     }
 
     /// Where the setting `key` stands, if it is given; what it holds is not looked at.

@@ -48,7 +48,7 @@ const OWN_FIELDS: [&str; 14] = [
 /// The table `slurm` of deployment `name`; `None` only where a fault has been recorded.
 pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<Box<SlurmSpec>> {
     let access = access(&mut table, base);
-    let command = table.required_command("command");
+    let command = table.required_command("command", &["port"]);
     let env: BTreeMap<String, String> =
         table.section("env").into_secrets(variable, value::any_text).into_iter().collect();
     let dir = table.or("dir", PathBuf::from(USUAL_DIR), absolute);

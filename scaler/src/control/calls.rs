@@ -127,11 +127,13 @@ impl Control {
             CallKind::Stop => {
                 let stopped = result.is_ok();
                 if stopped {
+                    self.status.stopped(id);
                     self.house.ends(&self.name, id, self.now());
                 }
                 if let Err(why) = result {
                     self.log.stop_failed(id, &why, STOP_RETRY);
-                    self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));
+                    self.status
+                        .stop_failed(id, format!("{} could not be stopped: {why}", self.log.replica(id)));
                 }
                 self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
             }
@@ -143,7 +145,7 @@ impl Control {
     pub(super) fn still_listed(&self, id: ReplicaId) {
         let why = "its provider says that it is stopped, and still lists it";
         self.log.stop_failed(id, why, STOP_RETRY);
-        self.status.failed(format!("{} could not be stopped: {why}", self.log.replica(id)));
+        self.status.stop_failed(id, format!("{} could not be stopped: {why}", self.log.replica(id)));
     }
 
     /// A parked replica does not come back: it is stopped, and a start takes its place.

@@ -49,8 +49,10 @@ pub struct ControlView {
     /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
     /// lines (C1).
     pub lost: Option<(Instant, String)>,
-    /// The last start or stop that failed; none again once a replica becomes ready.
+    /// The last start or wake that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
+    /// The replicas that could not be stopped, each with why; until they are gone.
+    pub clinging: BTreeMap<ReplicaId, String>,
 }
 
 /// What the next evaluations go by, as of the last one (E2).
@@ -138,6 +140,16 @@ impl ControlStatus {
         self.lock().last_failure = Some(what);
     }
 
+    /// A stop of `id` has failed.
+    pub(super) fn stop_failed(&self, id: ReplicaId, what: String) {
+        self.lock().clinging.insert(id, what);
+    }
+
+    /// A stop of `id` has worked.
+    pub(super) fn stopped(&self, id: ReplicaId) {
+        self.lock().clinging.remove(&id);
+    }
+
     /// Takes in what the provider lists: so it answers.
     pub(super) fn listed(&self, instances: &[Instance]) {
         let why = |one: &Instance| match &one.state {
@@ -148,6 +160,7 @@ impl ControlStatus {
         };
         let mut view = self.lock();
         view.provider_error = None;
+        view.clinging.retain(|id, _| instances.iter().any(|one| one.id == *id));
         view.pending = instances.iter().filter_map(why).collect();
     }
 

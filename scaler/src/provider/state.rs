@@ -20,6 +20,9 @@ use super::process::port::Ports;
 /// Longest name of a deployment, in bytes, that can have a folder.
 const NAME_LIMIT: usize = 128;
 
+/// The file in a deployment's folder that tells the kind of its provider.
+const KIND_FILE: &str = "provider";
+
 /// A state directory that this process owns until the value is dropped. Shared by all providers of one gateway.
 #[derive(Debug)]
 pub struct StateDir {
@@ -83,6 +86,29 @@ impl StateDir {
         }
         write_whole(&path, configuration.as_os_str().as_bytes()).map_err(failed("write", &path))?;
         Ok(before)
+    }
+
+    /// From now on a provider of this `kind` runs the replicas of `deployment`, which has a folder here.
+    ///
+    /// # Errors
+    /// The note cannot be written.
+    pub fn runs(&self, deployment: &DeploymentName, kind: &str) -> Result<(), StateDirError> {
+        let Some(path) = self.kind_file(deployment) else { return Ok(()) };
+        if fs::read(&path).is_ok_and(|before| before == kind.as_bytes()) {
+            return Ok(());
+        }
+        write_whole(&path, kind.as_bytes()).map_err(failed("write", &path))
+    }
+
+    /// The kind of the provider that ran the replicas of `deployment` last, where that is known, and the file that tells it.
+    pub fn ran(&self, deployment: &DeploymentName) -> Option<(PathBuf, String)> {
+        let path = self.kind_file(deployment)?;
+        let kind = fs::read_to_string(&path).ok()?;
+        Some((path, kind))
+    }
+
+    fn kind_file(&self, deployment: &DeploymentName) -> Option<PathBuf> {
+        Some(self.path.join(file_name(deployment.as_str())?).join(KIND_FILE))
     }
 
     /// The random text by which things that this directory's owner started are known to be its own.

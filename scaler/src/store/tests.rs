@@ -14,6 +14,7 @@ use tidegate_scaler_core::budget::{Bounds, Moment};
 
 mod lost;
 mod money;
+mod orphans;
 mod slept;
 mod unreadable;
 

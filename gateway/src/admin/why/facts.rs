@@ -111,12 +111,27 @@ impl Facts<'_> {
             (Rule::Jobs, _) => "jobs",
             _ => "in progress",
         };
-        let waits = decision.waiting("of them queued");
+        let waits = self.then(decision, decision.waiting("of them queued"));
         match demand {
             0 => "nothing is in progress".to_owned(),
-            1 if *rule == Rule::Jobs => format!("1 job{} needs {replicas}", alone(*queued, *promised)),
-            1 => format!("1 in progress{} needs {replicas}", alone(*queued, *promised)),
+            1 if *rule == Rule::Jobs => {
+                format!("1 job{} needs {replicas}", self.then(decision, alone(*queued, *promised).to_owned()))
+            }
+            1 => format!(
+                "1 in progress{} needs {replicas}",
+                self.then(decision, alone(*queued, *promised).to_owned())
+            ),
             _ => format!("{demand} {what}{waits} need {replicas}"),
+        }
+    }
+
+    /// `waits`, which stands in brackets, with its age where the last evaluation saw others wait than wait now.
+    fn then(&self, decision: &ScaleDecision, waits: String) -> String {
+        let age = self.seen.at.since(decision.at);
+        let alike = (decision.queued, decision.promised) == (self.seen.queued, self.seen.promised);
+        match waits.strip_suffix(')') {
+            Some(open) if !alike && age > Duration::ZERO => format!("{open}, {} ago)", span(age)),
+            _ => waits,
         }
     }
 

@@ -211,7 +211,10 @@ pub(super) fn fewer(facts: &Facts<'_>) -> Finding {
     } else {
         format!("wait until {} ready{}", pick(on_the_way, "it is", "they are"), took.unwrap_or_default())
     };
-    line.now(text).advise(advice).detail(troubles)
+    let found = line.now(text).advise(advice).detail(troubles);
+    // As many as are wanted, or the first: none is missing, they only take their time.
+    let starting = want <= facts.current() || facts.phase(Phase::Ready) == 0;
+    if starting { found.asked("Replicas are starting") } else { found }
 }
 
 /// `1 is`, `2 are`, `none is`.

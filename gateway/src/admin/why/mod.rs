@@ -72,6 +72,8 @@ pub enum Line {
     ProviderDown,
     /// Replicas do not start, or die soon (C1).
     StartsFail,
+    /// A replica could not be stopped.
+    StopsFail,
     /// A replica that was ready has ended by itself (C1).
     Lost,
     /// Replicas that fail, are taken out, or failed a request just now (R5).
@@ -112,6 +114,7 @@ impl Line {
         match self {
             Self::ProviderDown => "The provider does not answer",
             Self::StartsFail => "Replicas do not start",
+            Self::StopsFail => "Replicas do not stop",
             Self::Lost => "A replica was lost",
             Self::ReplicasOut => "Replicas that fail",
             Self::Drained => "Replicas that an operator drained",
@@ -179,6 +182,7 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
     let more = [
         trouble::provider(facts),
         trouble::starts(facts),
+        trouble::stops(facts),
         trouble::lost_one(facts),
         trouble::replicas(facts),
         trouble::drained(facts),

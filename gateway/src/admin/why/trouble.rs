@@ -33,10 +33,22 @@ pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
         String::new()
     };
     let advice = "look at the provider; it is asked again every few seconds";
-    Some(Line::ProviderDown.now(format!("{}{held}", first_line(error))).detail(rest(error)).advise(advice))
+    let (told, details) = quoted(error);
+    Some(Line::ProviderDown.now(format!("{told}{held}")).detail(details).advise(advice))
 }
 
-/// Replicas do not start, or a stop failed.
+/// Replicas could not be stopped.
+pub(super) fn stops(facts: &Facts<'_>) -> Option<Finding> {
+    let all: Vec<&str> = facts.view.clinging.values().map(String::as_str).collect();
+    let (first, others) = all.split_first()?;
+    let others = others.iter().map(|what| first_line(what));
+    let (told, said) = quoted(first);
+    let details = said.into_iter().chain(others.take(TOLD));
+    let advice = "it is tried again every few seconds, and costs until it is gone: look at the provider";
+    Some(Line::StopsFail.now(told).detail(details).advise(advice))
+}
+
+/// Replicas do not start.
 pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
     let decided = facts.decision()?;
     let pause = match &decided.reason {
@@ -179,6 +191,16 @@ pub(super) fn well(facts: &Facts<'_>) -> String {
     match (facts.current(), decision.demand) {
         (0, 0) => "nothing is in progress and nothing runs; the next request starts a replica".to_owned(),
         (current, _) => format!("{}, and {} there", facts.needs(decision), are(current)),
+    }
+}
+
+/// What a provider said: a sentence, and the lines below it. A command says most things in one line, which belongs to the
+/// sentence.
+fn quoted(text: &str) -> (String, Vec<String>) {
+    let (what, said) = (first_line(text), rest(text));
+    match said.as_slice() {
+        [only] => (format!("{what}: {only}"), Vec::new()),
+        _ => (what, said),
     }
 }
 

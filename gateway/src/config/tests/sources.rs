@@ -64,3 +64,13 @@ fn replicas_come_from_exactly_one_source() {
     assert_eq!(faults(""), [none]);
     assert_eq!(faults("deployment = []"), [none]);
 }
+
+#[test]
+fn h4_a_misspelled_placeholder_of_a_command_is_told_at_its_word() {
+    let text = "exec = { start = [\"f\", \"{nam}\"], stop = [\"f\", \"{port}\"], list = [\"f\", \"{id}\"] }";
+    let rule = "holds {nam}, which nothing stands for; did you mean {name}?";
+    assert_eq!(
+        faults(&format!("[[deployment]]\nname = \"m\"\n{text}\n")),
+        [format!("line 3: deployment[0].exec.start[1]: {rule}")]
+    );
+}

@@ -32,6 +32,11 @@ impl Spent {
         (&self.running, self.warm) == (&other.running, other.warm)
     }
 
+    /// What ran and cost when it was kept, in order of id.
+    pub fn running(&self) -> impl Iterator<Item = ReplicaId> {
+        self.running.iter().map(|(id, _)| *id)
+    }
+
     /// Adds what `other` has cost; what of it ran is taken for gone.
     pub fn absorb(&mut self, other: &Self) {
         self.exact = self.exact.saturating_add(other.exact);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use tidegate_shared::decision::{Rule, ScaleReason};
 use tidegate_shared::demand::Observation;
+use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
 
 use super::{Census, Verdict};
@@ -26,6 +27,9 @@ pub const STEP: u32 = 2;
 const SETTLED: Duration = Duration::from_secs(5);
 /// The least time between two looks at the engines' queues.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long an engine that has just become ready may take to tell for the first time what it holds.
+const FIRST_WORD: Duration = Duration::from_secs(3);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -194,7 +198,7 @@ impl Checks {
                 () => self.cause.clone(),
             };
         }
-        let Some(needed) = look.reading.needed else { return ScaleReason::NoData };
+        let Some(needed) = look.reading.needed else { return unknown(look) };
         if needed > sizing.ceiling() {
             return ScaleReason::AtMax;
         }
@@ -209,9 +213,26 @@ impl Checks {
                 ScaleReason::Cooling { low_for: self.cool.low_for().min(sizing.cool), window: sizing.cool }
             }
             (Spare::No, Some(percent)) if current > sizing.floor() => ScaleReason::Survivors { percent },
-            (Spare::Unknown, _) => ScaleReason::NoData,
+            (Spare::Unknown, _) => unknown(look),
+            // One fewer would be comfortable; whether it could go too is nobody's question while the floor keeps it.
+            _ if look.rule == Rule::TokenLoad && needed < current && current <= sizing.floor() => {
+                ScaleReason::AtMin
+            }
             _ => ScaleReason::Steady,
         }
+    }
+}
+
+/// What the engines hold is not known. One that has just become ready is asked for the first time: until it has had time to
+/// answer, it counts as on its way.
+fn unknown(look: &Look<'_>) -> ScaleReason {
+    let silent =
+        |replica: &&ReplicaFacts| replica.is_ready() && (replica.load.is_none() || replica.memory.is_none());
+    let silent: Vec<_> = look.seen.replicas.iter().filter(silent).collect();
+    let fresh = silent.iter().all(|replica| look.seen.at.since(replica.since) < FIRST_WORD);
+    match u32::try_from(silent.len()) {
+        Ok(count @ 1..) if fresh && look.rule == Rule::TokenLoad => ScaleReason::OnTheirWay { count },
+        _ => ScaleReason::NoData,
     }
 }
 

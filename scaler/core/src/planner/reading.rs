@@ -39,7 +39,9 @@ impl Reading {
 
     /// Fully idle: no job runs, none waits, nobody was told to come back.
     fn jobs(samples: &Samples, seen: &Observation, sizing: &Sizing) -> Self {
-        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target()));
+        // The mean of the last seconds does not know yet what has come just now.
+        let least = u32::from(seen.in_flight > 0 || seen.queued > 0);
+        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target()).max(least));
         let spare = if seen.demand() == 0 { Spare::Yes } else { Spare::No };
         Self { needed, load: None, spare, fits: true, survivors: None }
     }

@@ -37,7 +37,7 @@ use super::news::News;
 use super::state::{Claim, StateDir};
 use super::{Instance, Provider, ProviderError, output};
 
-const KIND: &str = "exec";
+pub(crate) const KIND: &str = "exec";
 /// How many starts and stops of one deployment run at a time.
 const AT_ONCE: usize = 4;
 

@@ -35,7 +35,7 @@ use self::watch::Watch;
 use super::state::{Claim, StateDir};
 use super::{Instance, Provider, ProviderError};
 
-const KIND: &str = "slurm";
+pub(crate) const KIND: &str = "slurm";
 
 /// How long a job that was cancelled may take to be over: Slurm's `KillWait`, and whatever the nodes do afterwards.
 const STOP_LIMIT: Duration = Duration::from_secs(120);

@@ -70,6 +70,20 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
 }
 
 #[test]
+fn e2_a_failed_stop_is_told_as_such_and_as_no_failed_start() {
+    let mut case = Case::new(1, 0, 0, ScaleReason::Steady);
+    let told = [
+        (7, "chat-7 could not be stopped: stop: exit status: 1; it said:\nno such host"),
+        (8, "chat-8 could not"),
+    ];
+    case.view.clinging = told.map(|(id, what)| (ReplicaId(id), what.to_owned())).into();
+    let found = case.finding(Line::StopsFail);
+    assert_eq!(found.text, "chat-7 could not be stopped: stop: exit status: 1; it said: no such host");
+    assert_eq!(found.details, ["chat-8 could not"]);
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
+}
+
+#[test]
 fn e2_c_028_replicas_that_cannot_serve_tell_since_when_and_what_to_do() {
     let mut case = Case::new(1, 9, 1, ScaleReason::OnTheirWay { count: 1 });
     case.seen.replicas[0].phase = Phase::Starting;
@@ -170,6 +184,16 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
         case.view.provider_error = Some("the docker daemon does not answer".to_owned());
     });
     assert_eq!(silent.0, Line::ProviderDown);
+    let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+    for (said, text, details) in [
+        ("oops", "list: exit status: 3; it said: oops", &[][..]),
+        ("one\ntwo", "list: exit status: 3; it said", &["one", "two"]),
+    ] {
+        case.view.provider_error = Some(format!("list: exit status: 3; it said:\n{said}"));
+        let found = case.finding(Line::ProviderDown);
+        assert_eq!(found.text, format!("{text}; the fleet is held at 0 replicas"));
+        assert_eq!(found.details, details);
+    }
     // Where something runs, or is a moment away, requests are served.
     for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
         let mut case = Case::new(0, 0, 0, ScaleReason::Steady);

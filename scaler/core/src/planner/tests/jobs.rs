@@ -24,6 +24,16 @@ fn b_jobs_image_4_and_video_2_per_replica() {
 }
 
 #[test]
+fn e1_what_is_in_progress_needs_at_least_one_from_its_first_moment() {
+    let mut engines = jobs(Task::Image, 1);
+    engines.pass(60);
+    engines.in_flight = 4;
+    assert_eq!(engines.second().why.needed, 1, "the mean is still near none");
+    engines.in_flight = 0;
+    assert_eq!(engines.pass(60).why.needed, 0);
+}
+
+#[test]
 fn b4_at_most_two_are_added_at_a_time() {
     let mut engines = jobs(Task::Image, 1);
     engines.in_flight = 32;

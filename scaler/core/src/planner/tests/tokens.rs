@@ -163,6 +163,34 @@ fn b5_2_at_40_percent_stay_2() {
 }
 
 #[test]
+fn b5_e1_what_the_floor_keeps_is_told_whether_or_not_it_could_go() {
+    for load in [25, 30] {
+        let mut engines = filled(2, load, 8);
+        engines.planner.resize(Sizing { min: 2, ..engines.planner.sizing().clone() });
+        let plan = engines.pass(60);
+        assert_eq!((plan.why.needed, plan.why.reason), (1, ScaleReason::AtMin), "{load} %");
+    }
+}
+
+#[test]
+fn c4_e1_an_engine_that_has_just_joined_is_on_its_way_until_it_had_time_to_tell() {
+    let mut engines = filled(2, 40, 8);
+    let before = engines.pass(60).why;
+    engines.add(Phase::Ready, 1);
+    let mut told = |seconds: u32| {
+        engines.now = engines.now + TICK * seconds;
+        let mut seen = engines.observe();
+        seen.replicas.iter_mut().skip(2).for_each(|one| (one.load, one.memory) = (None, None));
+        let why = engines.evaluate(&seen).why;
+        (why.target, why.reason)
+    };
+    assert_eq!(told(0), (3, ScaleReason::OnTheirWay { count: 1 }));
+    assert_eq!(told(2).1, ScaleReason::OnTheirWay { count: 1 });
+    assert_eq!(told(1).1, ScaleReason::NoData, "it does not tell at all");
+    assert_eq!(before.reason, ScaleReason::Survivors { percent: 80 });
+}
+
+#[test]
 fn b5_a_queue_of_one_anywhere_begins_the_150_s_again() {
     let in_the_gateway = |engines: &mut Engines, queue| engines.queued = queue;
     let in_an_engine = |engines: &mut Engines, queue| engines.waiting = queue;

@@ -96,8 +96,9 @@ async fn a1_needs_network_the_target_of_a_real_engine_is_within_one_of_a_full_sw
     };
     let gateway = Gateway::launch(Config::of(deployment(&engine))).await;
     gateway.ready_replicas(1).await;
+    let short = ["--prompt-tokens", "24", "--output-tokens", "16"];
     // What is not certain by then is told as such, and its target is the best that was seen.
-    let short = ["--prompt-tokens", "24", "--output-tokens", "16", "--limit", "2m"];
+    let search = [&short[..], &["--limit", "2m"]].concat();
     let all = ["--at", "1,2,3,4,5,6,7,8,8,7,6,5,4,3,2,1", "--dry-run"];
     let swept = tune(&gateway, engine.model, &[&short[..], &all[..]].concat()).await;
     assert!(target(&swept) <= PLACES, "a sweep goes beyond the slots, and its target does not");
@@ -105,15 +106,22 @@ async fn a1_needs_network_the_target_of_a_real_engine_is_within_one_of_a_full_sw
     let kept = (1..=PLACES).take_while(|at| first_tokens(&swept, *at) <= goal).last().expect("one keeps it");
 
     let goal = format!("{goal:.0}ms");
-    let tuned = target(&tune(&gateway, engine.model, &[&short[..], &["--ttft-p95", &goal]].concat()).await);
+    let tuned = target(&tune(&gateway, engine.model, &[&search[..], &["--ttft-p95", &goal]].concat()).await);
     assert!(tuned <= PLACES && tuned.abs_diff(kept) <= 1, "tuned {tuned}, a sweep shows {kept} for {goal}");
 
-    let plain = tune(&gateway, engine.model, &[&short[..], &["--dry-run"]].concat()).await;
+    let plain = tune(&gateway, engine.model, &[&search[..], &["--dry-run"]].concat()).await;
     let rates = rates(&swept).into_iter().filter(|(at, _)| *at <= PLACES).collect();
     let (least, most) = (knee(&rates, 0.90), knee(&rates, 0.99));
     let tuned = target(&plain);
     let near = least.saturating_sub(1)..=(most + 1).min(PLACES);
-    assert!(near.contains(&tuned), "tuned {tuned}, a sweep shows {least} to {most}: {rates:?}");
+    // Where noise leaves more than one open, they are told, and nothing is taken.
+    let open = plain.last().map(|found| found["range"].clone()).unwrap_or_default();
+    let end = |at: usize| open[at].as_u64().and_then(|target| u32::try_from(target).ok());
+    let (from, to) = (end(0).unwrap_or(tuned), end(1).unwrap_or(tuned));
+    assert!(
+        (from..=to).any(|target| near.contains(&target)),
+        "{from} to {to}, a sweep shows {least} to {most}: {rates:?}"
+    );
     assert!(plain.iter().all(|event| event["concurrency"].as_u64().is_none_or(|at| at <= u64::from(PLACES))));
     gateway.assert_idle().await;
 }

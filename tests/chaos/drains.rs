@@ -33,8 +33,8 @@ async fn c_044_c5_forty_streams_count_while_their_replicas_drain_and_each_is_sto
     assert_eq!((spread.len(), spread.iter().sum::<u64>()), (4, 40), "{spread:?}");
     assert!(spread.iter().all(|count| (9..=11).contains(count)), "{spread:?}");
     fleet.in_flight(40).await;
-    // One replica is enough for all now: the others leave, and none of them is idle.
-    let change = serde_json::json!({"min": 1, "target_concurrency": 40}).to_string();
+    // One replica is all that there may be now: the others leave, and none of them is idle.
+    let change = serde_json::json!({"min": 1, "max": 1}).to_string();
     let changed = Client::h1(fleet.admin).send(Method::PUT, "/deployments/chat/sizing", &[], change).await;
     assert_eq!(changed.status, 200, "{:?}", changed.body);
     let draining = fleet
@@ -96,7 +96,7 @@ async fn c5_four_streams_while_the_target_drops_to_one_all_end_and_every_stop_co
         .set("queue.headroom", "10m");
     let fleet = Fleet::launch(deployment).await;
     let streams = one_on_each(&fleet, 4).await;
-    let change = serde_json::json!({"target_concurrency": 4}).to_string();
+    let change = serde_json::json!({"max": 1}).to_string();
     Client::h1(fleet.admin).send(Method::PUT, "/deployments/chat/sizing", &[], change).await;
     fleet
         .until_status("the target is one, and three drain with their streams", |chat| {

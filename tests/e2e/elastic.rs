@@ -28,7 +28,7 @@ async fn a5_from_zero_to_two_and_back_to_zero_and_not_one_request_fails() {
     }
     let deployment = model::deployment(engine)
         .set("max", 2)
-        .set("target_concurrency", 20)
+        .set("target_concurrency", 4)
         .set("concurrency_limit", 4)
         .set("window", "3s")
         .set("queue.headroom", "5m");
@@ -58,7 +58,8 @@ async fn a5_from_zero_to_two_and_back_to_zero_and_not_one_request_fails() {
         moved.map(|(reason, _, _)| reason.as_str()).collect()
     };
     assert_eq!(reasons(0, 1).first(), Some(&"from_zero"), "{seen:?}");
-    assert!(reasons(1, 2).iter().any(|reason| ["demand", "queue_wait"].contains(reason)), "{seen:?}");
+    // Forty at four a replica want more than there may be.
+    assert!(reasons(1, 2).contains(&"at_max"), "{seen:?}");
     assert!(seen.iter().any(|(reason, _, target)| reason == "idle" && *target == 0), "{seen:?}");
     gateway.leaves_nothing().await;
 }

@@ -5,25 +5,38 @@ use std::cell::RefCell;
 
 /// Bytes of the largest piece that is kept.
 const LARGEST: usize = 32 << 10;
-/// Pieces that are kept: as many as messages often wait for their turn at a time.
-const PIECES: usize = 32;
+/// Pieces that are kept, and the bytes of them all: as many as messages often wait for their turn at a time.
+const PIECES: usize = 256;
+const BYTES: usize = 1 << 20;
+
+/// What is kept.
+struct Spare {
+    pieces: Vec<Vec<u8>>,
+    bytes: usize,
+}
 
 thread_local! {
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Spare> = const { RefCell::new(Spare { pieces: Vec::new(), bytes: 0 }) };
 }
 
 /// Memory with nothing in it.
 pub fn take() -> Vec<u8> {
-    SPARE.with_borrow_mut(|pieces| pieces.pop().unwrap_or_default())
+    SPARE.with_borrow_mut(|spare| {
+        let piece = spare.pieces.pop().unwrap_or_default();
+        spare.bytes -= piece.capacity();
+        piece
+    })
 }
 
 /// Gives memory back that is not needed any more.
 pub fn give(mut memory: Vec<u8>) {
-    if (1..=LARGEST).contains(&memory.capacity()) {
+    let size = memory.capacity();
+    if (1..=LARGEST).contains(&size) {
         memory.clear();
-        SPARE.with_borrow_mut(|pieces| {
-            if pieces.len() < PIECES {
-                pieces.push(memory);
+        SPARE.with_borrow_mut(|spare| {
+            if spare.pieces.len() < PIECES && spare.bytes + size <= BYTES {
+                spare.bytes += size;
+                spare.pieces.push(memory);
             }
         });
     }
@@ -43,5 +56,7 @@ mod tests {
         assert_eq!(take().capacity(), 0);
         (0..=PIECES).for_each(|_| give(Vec::with_capacity(9)));
         assert_eq!((0..=PIECES).filter(|_| take().capacity() > 0).count(), PIECES);
+        (0..=BYTES / LARGEST).for_each(|_| give(Vec::with_capacity(LARGEST)));
+        assert_eq!((0..=PIECES).map(|_| take().capacity()).sum::<usize>(), BYTES);
     }
 }

@@ -110,7 +110,7 @@ impl<T> Running<T> {
         let mut place = self.answers.get_mut(key);
         let kept = place.as_mut().and_then(|place| place.take());
         let shared = kept.filter(|kept| Rc::strong_count(kept) == 1).unwrap_or_default();
-        shared.replace(Some(answer));
+        *shared.borrow_mut() = Some(answer);
         if let Some(place) = place {
             *place = Some(Rc::clone(&shared));
         }
@@ -193,9 +193,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let gone = self.exchange.take();
+        // Where it lies: it is large.
+        *self.exchange.borrow_mut() = None;
         self.relays.running.borrow_mut().remove(self.key);
-        drop(gone);
     }
 }
 

@@ -36,7 +36,8 @@ const GROWTH: u64 = 64;
 /// What an answer is watched for.
 #[derive(Debug)]
 enum Watch {
-    Events(SseScan),
+    /// Boxed: large, and no stream is short.
+    Events(Box<SseScan>),
     Json(Tail),
     Opaque,
 }
@@ -87,7 +88,7 @@ impl Exchange {
         between: Duration,
     ) -> Self {
         let watch = match kind {
-            Kind::Events => Watch::Events(SseScan::new()),
+            Kind::Events => Watch::Events(Box::new(SseScan::new())),
             Kind::Json => Watch::Json(Tail::default()),
             Kind::Opaque => Watch::Opaque,
         };

@@ -49,9 +49,9 @@ impl Room {
         None
     }
 
-    /// A line that rests from now on; closed when it is of no more use.
-    pub(super) fn keep(&mut self, mut line: Line, now: Instant) {
-        if is_good(&mut line, now) && self.lines.len() < IDLE_MAX {
+    /// A line that rests from now on. Whether it was ended, or says what nobody asked for, is looked at when it is taken.
+    pub(super) fn keep(&mut self, line: Line, now: Instant) {
+        if self.lines.len() < IDLE_MAX {
             self.lines.push((now, line));
         }
     }

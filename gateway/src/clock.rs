@@ -56,9 +56,35 @@ impl Clock {
     }
 
     /// Now, as the first who asked in this turn of a task was told (see [`turn`]); outside of one, [`Clock::now`].
-    /// For times that are logged, counted or limits of seconds. What cores compare with each other's is read anew.
+    /// Some microseconds old: cores that compare theirs must expect an earlier one after a later one.
     pub fn in_turn(&self) -> Instant {
-        self.since_origin(TURN.get().read())
+        TURN.with(|turn| {
+            let told = turn.now.get();
+            if told != Instant::ZERO && turn.origin.get() == Some(self.origin) {
+                return told;
+            }
+            let now = self.now();
+            if turn.runs.get() {
+                turn.origin.set(Some(self.origin));
+                turn.now.set(now);
+            }
+            now
+        })
+    }
+
+    /// [`wall`], to 10 ms if somebody set it in the meantime; in a turn, as of its beginning.
+    pub fn wall_in_turn(&self) -> SystemTime {
+        let now = self.in_turn();
+        if let Some((origin, at, wall)) = WALL.get()
+            && origin == self.origin
+            && at <= now
+            && now.since(at) < WALL_ANEW
+        {
+            return wall + now.since(at);
+        }
+        let wall = wall();
+        WALL.set(Some((self.origin, now, wall)));
+        wall
     }
 
     /// When `at` is, for a timer of tokio's. What is farther away than ten years is that far.
@@ -124,36 +150,21 @@ impl Alarm {
 }
 
 thread_local! {
-    static TURN: Cell<Turn> = const { Cell::new(Turn::None) };
-    /// The wall clock, and when it was read.
-    static WALL: Cell<Option<(tokio::time::Instant, SystemTime)>> = const { Cell::new(None) };
+    static TURN: Turn = const { Turn { runs: Cell::new(false), origin: Cell::new(None), now: Cell::new(Instant::ZERO) } };
+    /// The wall clock, and when it was read, by the clock of which origin.
+    static WALL: Cell<Option<(tokio::time::Instant, Instant, SystemTime)>> = const { Cell::new(None) };
 }
 
 /// How long the wall clock is reckoned on from where it was read.
 const WALL_ANEW: Duration = Duration::from_millis(10);
 
 /// What a thread knows of the time.
-#[derive(Clone, Copy)]
-enum Turn {
-    /// None that runs by [`turn`].
-    None,
-    /// One that does, and nobody has asked yet.
-    Unread,
-    /// What the first who asked was told.
-    Read(tokio::time::Instant),
-}
-
-impl Turn {
-    fn read(self) -> tokio::time::Instant {
-        if let Self::Read(at) = self {
-            return at;
-        }
-        let now = tokio::time::Instant::now();
-        if let Self::Unread = self {
-            TURN.set(Self::Read(now));
-        }
-        now
-    }
+struct Turn {
+    /// A turn is under way.
+    runs: Cell<bool>,
+    /// What the first who asked in it was told, zero before that; and the origin of whose clock that is by.
+    now: Cell<Instant>,
+    origin: Cell<Option<tokio::time::Instant>>,
 }
 
 /// Ends a turn, also one that ends in a panic.
@@ -161,29 +172,19 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        TURN.set(Turn::None);
+        TURN.with(|turn| {
+            turn.runs.set(false);
+            turn.now.set(Instant::ZERO);
+        });
     }
 }
 
-/// One turn of a task, in which no time passes for those who ask by [`Clock::in_turn`] or [`wall_in_turn`]. A turn takes
+/// One turn of a task, in which no time passes for those who ask by [`Clock::in_turn`] or [`Clock::wall_in_turn`]. A turn takes
 /// some microseconds, and a look at the clock 23 ns, of which a request took fourteen.
 pub fn turn<T>(poll: impl FnOnce() -> T) -> T {
-    TURN.set(Turn::Unread);
+    TURN.with(|turn| turn.runs.set(true));
     let _end = End;
     poll()
-}
-
-/// [`wall`], to 10 ms if somebody set it in the meantime.
-pub fn wall_in_turn() -> SystemTime {
-    let now = TURN.get().read();
-    if let Some((at, wall)) = WALL.get()
-        && let Some(since) = now.checked_duration_since(at).filter(|since| *since < WALL_ANEW)
-    {
-        return wall + since;
-    }
-    let wall = wall();
-    WALL.set(Some((now, wall)));
-    wall
 }
 
 /// The wall clock, for logs and records only (C4).
@@ -224,15 +225,18 @@ mod tests {
     fn c4_a_turn_that_panics_leaves_no_time_behind() {
         let clock = Clock::start();
         let failed = std::panic::catch_unwind(|| turn(|| panic!("{:?}", clock.in_turn())));
-        assert!(failed.is_err() && matches!(TURN.get(), Turn::None));
+        assert!(failed.is_err());
+        TURN.with(|turn| assert_eq!((turn.runs.get(), turn.now.get()), (false, Instant::ZERO)));
     }
 
     #[test]
     fn c4_the_wall_clock_is_reckoned_on_for_a_moment_only() {
-        let (before, told, after) = (wall(), turn(wall_in_turn), wall());
+        let begun = Clock::start();
+        let clock = Clock { origin: begun.origin - Duration::from_secs(1), ..begun };
+        let (before, told, after) = (wall(), turn(|| clock.wall_in_turn()), wall());
         assert!(before <= told && told <= after);
-        let late = WALL.get().expect("it was read").0 - WALL_ANEW;
-        WALL.set(Some((late, UNIX_EPOCH)));
-        assert!(turn(wall_in_turn) >= after, "read anew");
+        let (origin, at, _) = WALL.get().expect("it was read");
+        WALL.set(Some((origin, at - WALL_ANEW, UNIX_EPOCH)));
+        assert!(turn(|| clock.wall_in_turn()) >= after, "read anew");
     }
 }

@@ -73,6 +73,8 @@ struct State {
     endpoints: BTreeMap<ReplicaId, Arc<Endpoint>>,
     waiters: BTreeMap<TicketId, oneshot::Sender<Result<Held, Rejection>>>,
     armed: Instant,
+    /// What the dispatcher was told last.
+    latest: Instant,
 }
 
 impl State {
@@ -117,6 +119,7 @@ impl Pool {
             endpoints: BTreeMap::new(),
             waiters: BTreeMap::new(),
             armed: Instant::NEVER,
+            latest: Instant::ZERO,
         };
         let (rearm, pressed) = (Notify::new(), Notify::new());
         Arc::new(Self { name, clock, state: Mutex::new(state), rearm, pressed })
@@ -317,8 +320,9 @@ impl Pool {
     /// Runs `f` under the lock; then, without it, delivers the verdicts that came of it and wakes whoever must look.
     fn locked<R>(self: &Arc<Self>, f: impl FnOnce(&mut State, Instant) -> R) -> R {
         let mut state = self.state.lock();
-        // Taken under the lock, so that the dispatcher never sees time go back.
-        let now = self.clock.now();
+        // The dispatcher never sees time go back, whichever core's turn began first.
+        let now = state.latest.max(self.clock.in_turn());
+        state.latest = now;
         let result = f(&mut state, now);
         let mut woken = Vec::new();
         // A lease without an address is ended, which may wake the next.

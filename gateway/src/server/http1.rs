@@ -19,7 +19,6 @@ use tokio::sync::futures::Notified;
 use super::link::{ClientBody, Link, Next};
 use super::reply::{Reply, Sent};
 use super::{Core, handle};
-use crate::clock;
 use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
 use crate::http1::head::{Head, RequestHead};
@@ -181,7 +180,7 @@ async fn send(core: &Core, link: &Shared, about: About, response: Response) -> b
     let head = |into: &mut Vec<u8>| {
         into.extend_from_slice(owed);
         let line = (about.version, status);
-        write::response(into, line, &fields, framing, after, clock::wall_in_turn());
+        write::response(into, line, &fields, framing, after, core.gateway.clock.wall_in_turn());
     };
     let body = (!bodyless && !about.is_head).then_some(body);
     let mut reply = Reply::new(head, framing, body);

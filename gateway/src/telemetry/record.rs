@@ -16,7 +16,7 @@ use super::access::AccessLog;
 use super::json::{Object, key};
 use super::meter::DeploymentMeter;
 use super::request_id::RequestId;
-use crate::clock::{self, Clock};
+use crate::clock::Clock;
 use crate::openai::{Operation, Usage, error::CLIENT_LEFT};
 use crate::pool::Spent;
 
@@ -89,7 +89,7 @@ impl Record {
         Self(Box::new(Facts {
             meter: Arc::clone(&sink.nowhere),
             arrived,
-            wall: clock::wall_in_turn(),
+            wall: sink.clock.wall_in_turn(),
             sink: Arc::clone(sink),
             client,
             method: method.clone(),

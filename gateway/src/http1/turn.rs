@@ -11,6 +11,8 @@ use std::task::{Context, Poll};
 
 thread_local! {
     static UNDER_WAY: Cell<usize> = const { Cell::new(0) };
+    /// For [`is_put_off`].
+    static PUT_OFF: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A request that is under way on this core, from its head to the last of its answer.
@@ -48,6 +50,7 @@ impl Turn {
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         if *self == Self::Before && UNDER_WAY.get() > 1 {
             *self = Self::Next;
+            PUT_OFF.set(true);
             // Not `yield_now` of tokio's, which looks for new events first.
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -55,6 +58,12 @@ impl Turn {
         *self = Self::Here;
         Poll::Ready(())
     }
+}
+
+/// Polls, and tells whether in that something was put off: then the task's next turn is certain, and near.
+pub fn is_put_off<T>(poll: impl FnOnce() -> T) -> (T, bool) {
+    PUT_OFF.set(false);
+    (poll(), PUT_OFF.get())
 }
 
 #[cfg(test)]
@@ -95,7 +104,8 @@ mod tests {
         assert_eq!(Turn::default().poll(&cx), Poll::Ready(()));
         let other = UnderWay::begin();
         let mut turn = Turn::default();
-        assert_eq!([turn.poll(&cx), turn.poll(&cx)], [Poll::Pending, Poll::Ready(())]);
+        assert_eq!(is_put_off(|| turn.poll(&cx)), (Poll::Pending, true));
+        assert_eq!(is_put_off(|| turn.poll(&cx)), (Poll::Ready(()), false));
         drop((alone, other));
         assert_eq!(Turn::default().poll(&cx), Poll::Ready(()));
     }

@@ -22,7 +22,7 @@ use super::{Core, handle};
 use crate::http1::fields::Name;
 use crate::http1::fill::poll_fill;
 use crate::http1::head::{Head, RequestHead};
-use crate::http1::turn::UnderWay;
+use crate::http1::turn::{self, UnderWay};
 use crate::http1::write::{self, After, Framing};
 use crate::layer::body::Response;
 use crate::layer::{read, respond};
@@ -138,9 +138,11 @@ async fn answer(
     request: &mut RequestHead,
 ) -> Option<Response> {
     let mut handler = pin!(handle::handle(core, client, request, ClientBody::http1(link)));
-    let answered = poll_fn(|cx| match caught(handler.as_mut(), cx) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer)),
-        Poll::Pending => link.borrow_mut().poll_left(cx).map(|()| None),
+    let answered = poll_fn(|cx| match turn::is_put_off(|| caught(handler.as_mut(), cx)) {
+        (Poll::Ready(answer), _) => Poll::Ready(Some(answer)),
+        // The client is looked at in that turn.
+        (Poll::Pending, true) => Poll::Pending,
+        (Poll::Pending, false) => link.borrow_mut().poll_left(cx).map(|()| None),
     });
     answered.await
 }

@@ -18,6 +18,10 @@ pub struct Pause {
     length: Duration,
     until: Instant,
     last: Instant,
+    /// Deaths until then cost no pause.
+    spared: Instant,
+    /// The row has deaths in it of what had been ready.
+    dies: bool,
 }
 
 impl Pause {
@@ -32,19 +36,26 @@ impl Pause {
         }
     }
 
-    /// A replica that served has died before it counted as well. The first is replaced at once (C1); from then on a death
-    /// is a failed start, else what dies of its first request would be started again and again.
+    /// A replica that served has died before it counted as well. The first is replaced at once (C1), and so is what dies
+    /// along with it; from then on a death is a failed start, else what dies of its first request would be started again
+    /// and again.
     pub fn died(&mut self, now: Instant) {
-        if self.failures > 0 {
+        self.dies = true;
+        if self.failures == 0 {
+            self.spared = now + SHORTEST;
+        }
+        if now >= self.spared {
             return self.failed(now);
         }
-        (self.failures, self.last) = (1, now);
+        (self.failures, self.last) = (self.failures + 1, now);
     }
 
     /// A replica is ready: the next may be tried at once. Whether it stays is not known yet, so that the next failure
-    /// is one more in the row.
+    /// is one more in the row; and where others have been ready and died, it says nothing, and the pause goes on.
     pub fn ready(&mut self) {
-        self.until = Instant::ZERO;
+        if !self.dies {
+            self.until = Instant::ZERO;
+        }
     }
 
     /// A replica has been ready since `since`: if it came after the last failure and has stayed, the row is over.
@@ -112,8 +123,35 @@ mod tests {
         let mut pause = Pause::default();
         pause.died(Instant::ZERO);
         assert_eq!((pause.failures(), pause.left(Instant::ZERO)), (1, None));
+        let along = Instant::ZERO + SHORTEST / 2;
+        pause.died(along);
+        assert_eq!((pause.failures(), pause.left(along)), (2, None), "it died along with the first");
         pause.died(Instant::ZERO + SHORTEST);
         assert_eq!(pause.left(Instant::ZERO + SHORTEST), Some(SHORTEST));
+    }
+
+    #[test]
+    fn c1_replicas_that_die_in_turns_are_started_less_and_less_though_one_is_always_ready() {
+        let (mut pause, mut starts, tick) = (Pause::default(), 0, Duration::from_millis(100));
+        // Two are wanted; each is ready after 0.7 s and dies 0.3 s later.
+        let (minute, mut ends) = (Instant::ZERO + Duration::from_secs(60), vec![]);
+        let mut now = Instant::ZERO;
+        while now < minute {
+            ends.retain(|end| {
+                if *end - tick * 3 == now {
+                    pause.ready();
+                }
+                if *end == now {
+                    pause.died(now);
+                }
+                *end > now
+            });
+            if ends.len() < 2 && pause.left(now).is_none() {
+                (starts, ends) = (starts + 1, [ends, vec![now + tick * 10]].concat());
+            }
+            now = now + tick;
+        }
+        assert!(starts <= 16, "{starts} starts in a minute");
     }
 
     #[test]

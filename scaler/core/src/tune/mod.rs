@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 
 use tidegate_shared::time::Duration;
 
+/// Latencies that stand for all of a point's where its steps are only guessed.
+const FEW: usize = 40;
+
 /// What one step showed: so many requests at a time, for a while.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
@@ -65,6 +68,15 @@ impl Measured {
         self.refused > 0 || u64::from(self.failed) * 20 > u64::from(self.failed) + u64::from(self.completed)
     }
 
+    /// The same rate and latencies with little in it, for guesses, which are put together again and again: what is
+    /// measured may be hours of requests.
+    fn thinned(&self) -> Self {
+        let Self { concurrency, window, tokens, noisy, error, .. } = *self;
+        let (ttft, tpot) = (thinned(&self.ttft), thinned(&self.tpot));
+        let refused = self.broke().into();
+        Self { concurrency, window, tokens, refused, noisy, error, ttft, tpot, ..Self::default() }
+    }
+
     fn square(&self) -> u128 {
         u128::from(self.error).pow(2)
     }
@@ -80,6 +92,16 @@ impl Measured {
         self.ttft.extend_from_slice(&other.ttft);
         self.tpot.extend_from_slice(&other.tpot);
     }
+}
+
+/// At most [`FEW`] of the values, evenly among them by size.
+fn thinned(values: &[Duration]) -> Vec<Duration> {
+    if values.len() <= FEW {
+        return values.to_vec();
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    (0..FEW).filter_map(|index| sorted.get((2 * index + 1) * values.len() / (2 * FEW)).copied()).collect()
 }
 
 /// The value below or at which `percent` of `values` are (nearest rank); `None` of nothing.
@@ -124,6 +146,18 @@ mod tests {
         assert_eq!(percentile(&values, 100), Some(Duration::from_millis(20)));
         assert_eq!(percentile(&values[..1], 1), Some(Duration::from_millis(20)));
         assert_eq!(percentile(&[], 95), None);
+    }
+
+    #[test]
+    fn a1_a_few_latencies_stand_for_many() {
+        let values: Vec<_> = (1..=1000).rev().map(Duration::from_millis).collect();
+        let few = thinned(&values);
+        assert_eq!(few.len(), FEW);
+        assert!(
+            percentile(&few, 95).is_some_and(|value| (930..=970).contains(&value.as_millis())),
+            "{few:?}"
+        );
+        assert_eq!(thinned(&values[..FEW]), values[..FEW]);
     }
 
     #[test]

@@ -186,7 +186,7 @@ pub fn next(steps: &[Measured], bounds: &Bounds, late: bool) -> Next {
 /// How many steps are to come if throughput is between two measured points what they say, and grows no more: a guess, for
 /// people who wait. `None` before there is anything to go by.
 pub fn left(steps: &[Measured], bounds: &Bounds) -> Option<usize> {
-    let mut seen = steps.to_vec();
+    let mut seen: Vec<_> = steps.iter().map(Measured::thinned).collect();
     while let Next::Try(concurrency, _) = next(&seen, bounds, false) {
         seen.push(guess(&curve(&seen), concurrency)?);
     }
@@ -206,8 +206,14 @@ fn guess(curve: &BTreeMap<u32, Point>, concurrency: u32) -> Option<Measured> {
         (Some((_, near)), _) | (None, Some((_, near))) => (near, near.all.rate()),
         (None, None) => return None,
     };
-    let window = Duration::from_secs(1000);
-    Some(Measured { concurrency, window, tokens: rate, noisy: false, error: 0, ..near.all.clone() })
+    Some(Measured {
+        concurrency,
+        window: Duration::from_secs(1000),
+        tokens: rate,
+        noisy: false,
+        error: 0,
+        ..near.all.thinned()
+    })
 }
 
 /// The target by what was measured, however little; by the same definition for a search and for a sweep.

@@ -285,6 +285,26 @@ fn a1_the_guess_of_what_is_left_is_near_once_throughput_has_stopped_growing() {
 }
 
 #[test]
+fn a1_guessed_steps_carry_few_latencies_however_many_were_measured() {
+    let second = Duration::from_secs(1);
+    let measured = |concurrency: u32| Measured {
+        concurrency,
+        window: 100 * second,
+        tokens: 1000,
+        completed: 2000,
+        ttft: vec![second; 2000],
+        ..Measured::default()
+    };
+    let mut steps: Vec<_> = [1, 2, 1, 2].map(measured).to_vec();
+    // Each was a copy of all visits of its point before, so that they doubled from step to step, and ate all memory.
+    for _ in 0..MOST_STEPS {
+        let more = guess(&curve(&steps), 2).expect("a guess");
+        assert!(more.ttft.len() <= 40, "{}", more.ttft.len());
+        steps.push(more);
+    }
+}
+
+#[test]
 fn a1_the_last_of_a_sweep_is_no_knee_while_throughput_grew_up_to_it() {
     let sweep = |only: &[u32], rate: fn(u32) -> f64| {
         let bounds = Bounds { only: Some(only.to_vec()), ..bounds() };

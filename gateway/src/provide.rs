@@ -28,15 +28,17 @@ use crate::config::{Config, Deployment, Process, Source};
 /// The command by which this program becomes another one, in a session of its own.
 pub(crate) const LAUNCH: &str = "launch";
 
-/// The folder for records, where some provider keeps any; what deployments that are gone left running is ended.
+/// The folder for records, where some provider keeps any or did when this configuration was used last; what deployments
+/// that are gone left running is ended.
 pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, AppError> {
-    if !config.deployments.iter().any(|deployment| deployment.source.can_start()) {
+    let path = config.path().canonicalize().ok();
+    let starts = config.deployments.iter().any(|deployment| deployment.source.can_start());
+    if !starts && !path.as_deref().is_some_and(|path| StateDir::is_of(&config.state_dir, path)) {
         return Ok(None);
     }
     let state = StateDir::open(&config.state_dir)?;
     let folder = state.path().display();
     tracing::info!("what survives a restart is in {folder} (`state_dir`)");
-    let path = config.path().canonicalize().ok();
     if let Some(before) = path.as_deref().map(|path| state.used_with(path)).transpose()?.flatten() {
         tracing::warn!(
             "{folder} was used with {} before: what was set by hand, tuned, spent and added there goes on here; give \
@@ -55,7 +57,7 @@ pub(crate) async fn state_dir(config: &Config) -> Result<Option<Arc<StateDir>>, 
 /// What survives restarts, and the budget that goes on from it.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// `None` where every fleet is static: then there is nothing to keep.
+    /// `None` where every fleet is static, and was when the configuration was used last: then there is nothing to keep.
     pub(crate) store: Option<Store>,
     pub(crate) house: House,
     /// What deployments that are gone left running.

@@ -8,10 +8,11 @@ use serde_json::Value;
 use tidegate_shared::names::metric;
 use tidegate_tests::books::{Books, PRICE, kills};
 use tidegate_tests::client::Raw;
-use tidegate_tests::config::Config;
+use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::eventually;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::shown::replicas;
+use tidegate_tests::stub::Stub;
 use tokio::process::{Child, Command};
 
 use crate::CHAT;
@@ -245,4 +246,18 @@ async fn c_005_an_engine_that_died_meanwhile_is_replaced_and_not_adopted() {
     assert!(after.contains(&before[1]), "the living one is adopted: {after:?} after {before:?}");
     assert_eq!(replicas(&fleet.status().await).len(), 2);
     assert!(after.iter().all(|engine| engine.id != before[0].id), "an id is never used again: {after:?}");
+}
+
+#[tokio::test]
+async fn c_005_engines_of_a_configuration_that_starts_none_any_more_are_ended() {
+    let mut fleet = Fleet::launch(engines(QUICK).set("min", 2).set("max", 2)).await;
+    fleet.settled(2).await;
+    fleet.kill();
+    fleet.ended().await;
+    let stub = Stub::start().await;
+    let config = Config::of(Deployment::chat(&[stub]));
+    let text = config.render(fleet.dir(), fleet.address.port(), fleet.admin.port());
+    std::fs::write(fleet.dir().join("tidegate.toml"), text).expect("change it");
+    fleet.restart().await;
+    assert_eq!(fleet.engines(), [], "they are ended at the start");
 }

@@ -20,6 +20,9 @@ use super::process::port::Ports;
 /// Longest name of a deployment, in bytes, that can have a folder.
 const NAME_LIMIT: usize = 128;
 
+/// The file that tells the configuration that the directory was used with last.
+const USED_WITH: &str = ".configuration";
+
 /// The file in a deployment's folder that tells the kind of its provider.
 const KIND_FILE: &str = "provider";
 
@@ -79,13 +82,18 @@ impl StateDir {
     /// # Errors
     /// The note cannot be written.
     pub fn used_with(&self, configuration: &Path) -> Result<Option<PathBuf>, StateDirError> {
-        let path = self.path.join(".configuration");
+        let path = self.path.join(USED_WITH);
         let before = fs::read(&path).ok().map(|bytes| PathBuf::from(OsString::from_vec(bytes)));
         if before.as_deref() == Some(configuration) {
             return Ok(None);
         }
         write_whole(&path, configuration.as_os_str().as_bytes()).map_err(failed("write", &path))?;
         Ok(before)
+    }
+
+    /// Whether the directory at `path` was used with `configuration`, an absolute path, last. Looks only.
+    pub fn is_of(path: &Path, configuration: &Path) -> bool {
+        fs::read(path.join(USED_WITH)).is_ok_and(|before| before == configuration.as_os_str().as_bytes())
     }
 
     /// From now on a provider of this `kind` runs the replicas of `deployment`, which has a folder here.

@@ -1,8 +1,9 @@
 //! The fields of a head, which most call headers: read once, told apart once, and written as they lie there.
 //!
 //! Names are in lower case, fields of one name keep their order. The lines lie one behind the other in memory that the
-//! heads of a core use in turns, so that a head costs no allocation and a copy for each line on either side. Knows which
-//! names mean something to the gateway, and not what: which fields go on is decided in [`crate::layer::headers`].
+//! heads of a core use in turns, so that a head costs no allocation, one copy where it is read, and a copy for each line
+//! where it is written. Knows which names mean something to the gateway, and not what: which fields go on is decided in
+//! [`crate::layer::headers`].
 
 use std::cell::RefCell;
 
@@ -179,14 +180,31 @@ impl Fields {
         self.list.is_empty()
     }
 
+    /// The fields that were found in `head`, names in any case. Lines that lie there as they are written here, as nearly
+    /// all do, are copied with all others at once.
+    pub fn found<'a>(head: &'a [u8], found: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+        let mut fields = Self::default();
+        fields.lines.extend_from_slice(head);
+        for (name, value) in found {
+            let at = lies(head, name, value).unwrap_or_else(|| fields.write(name, value));
+            fields.list_named(at, name.len(), value.len());
+        }
+        fields
+    }
+
     /// Adds a field, of any name in any case, behind those that are there. That the name is a name and the value a value
     /// is for the caller to know.
     pub fn add(&mut self, name: &[u8], value: &[u8]) {
         let at = self.write(name, value);
-        let written = self.lines.get_mut(at..at + name.len()).unwrap_or_default();
-        written.make_ascii_lowercase();
+        self.list_named(at, name.len(), value.len());
+    }
+
+    /// Lists the line at `at`, and writes its name in lower case.
+    fn list_named(&mut self, at: usize, name: usize, value: usize) {
+        let written = self.lines.get_mut(at..at + name).unwrap_or_default();
+        lower(written);
         let known = Name::of(written);
-        self.list(Field { known, at, name: name.len(), value: value.len() });
+        self.list(Field { known, at, name, value });
     }
 
     /// Makes `value` the only one of `name`.
@@ -292,6 +310,29 @@ impl From<&HeaderMap> for Fields {
     }
 }
 
+/// Where the line of a field lies that was found in `head`, if it lies there as it would be written.
+fn lies(head: &[u8], name: &[u8], value: &[u8]) -> Option<usize> {
+    let place = |part: &[u8]| part.as_ptr().addr().checked_sub(head.as_ptr().addr());
+    let (at, value_at) = (place(name)?, place(value)?);
+    // Between the two is the colon then, and behind a value comes no CR but that of the line's end.
+    let near = value_at == at + name.len() + 2 && head.get(value_at - 1) == Some(&b' ');
+    (near && head.get(value_at + value.len()) == Some(&b'\r')).then_some(at)
+}
+
+/// Makes a name lower-case: one of the usual lengths as two words, which may lie over each other.
+fn lower(name: &mut [u8]) {
+    match name.len() {
+        4..8 => lower_ends::<4>(name),
+        8..=16 => lower_ends::<8>(name),
+        _ => name.make_ascii_lowercase(),
+    }
+}
+
+fn lower_ends<const BYTES: usize>(name: &mut [u8]) {
+    name.first_chunk_mut::<BYTES>().into_iter().for_each(|word| word.make_ascii_lowercase());
+    name.last_chunk_mut::<BYTES>().into_iter().for_each(|word| word.make_ascii_lowercase());
+}
+
 /// A value of printable ASCII and tabs alone.
 pub fn text(value: &[u8]) -> Option<&str> {
     let printable = value.iter().fold(true, |all, byte| all & matches!(byte, b' '..=b'~' | b'\t'));
@@ -299,51 +340,4 @@ pub fn text(value: &[u8]) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fields(lines: &[(&str, &str)]) -> Fields {
-        let mut fields = Fields::default();
-        lines.iter().for_each(|(name, value)| fields.add(name.as_bytes(), value.as_bytes()));
-        fields
-    }
-
-    fn written(fields: &Fields, except: Names) -> String {
-        let mut into = Vec::new();
-        fields.write_except(&mut into, except);
-        String::from_utf8(into).expect("text")
-    }
-
-    #[test]
-    fn h5_fields_keep_their_order_whatever_the_case_of_their_names() {
-        let mut fields = fields(&[("X-A", "1"), ("Host", "h"), ("x-a", "2"), ("HOST", ""), ("te", "x")]);
-        assert_eq!(written(&fields, Names::NONE), "x-a: 1\r\nhost: h\r\nx-a: 2\r\nhost: \r\nte: x\r\n");
-        assert_eq!(fields.named("x-a"), Some(&b"1"[..]));
-        assert_eq!(fields.all(Name::Host).collect::<Vec<_>>(), [&b"h"[..], b""]);
-        assert_eq!(written(&fields, Names::of(&[Name::Host, Name::Te])), "x-a: 1\r\nx-a: 2\r\n");
-        fields.remove_named(b"X-a");
-        fields.set(Name::Te, "y");
-        assert_eq!(written(&fields, Names::NONE), "host: h\r\nhost: \r\nte: y\r\n");
-        fields.remove_named(b"tE");
-        fields.remove(Names::of(&[Name::Host, Name::Date]));
-        assert!(fields.is_empty() && !fields.has(Name::Te) && !fields.has(Name::Host));
-        assert_eq!((fields.get(Name::Te), fields.get(Name::Host)), (None, None));
-    }
-
-    #[test]
-    fn h5_a_head_that_is_done_leaves_nothing_to_the_next_one() {
-        drop(fields(&[("authorization", "Bearer sk"), ("x-a", "1")]));
-        let next = fields(&[("x-b", "2")]);
-        assert!(!next.has(Name::Authorization) && next.named("x-a").is_none());
-        assert_eq!(written(&next, Names::NONE), "x-b: 2\r\n");
-    }
-
-    #[test]
-    fn h5_fields_are_the_same_on_the_side_of_http2() {
-        let map = fields(&[("X-A", "1"), ("host", "h\u{e9}"), ("x-a", "2")]).to_map();
-        assert_eq!(map.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
-        let back = Fields::from(&map);
-        assert_eq!(back.get(Name::Host), Some("h\u{e9}".as_bytes()));
-        assert_eq!((text(b"a \t~"), text("\u{e9}".as_bytes()), text(b"\x7f")), (Some("a \t~"), None, None));
-    }
-}
+mod tests;

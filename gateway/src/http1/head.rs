@@ -127,7 +127,7 @@ pub fn request(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<RequestH
     let version = version(parsed.version);
     bounded(length).map_err(|_| crowded(bytes))?;
     let target = uri(target).map_err(|_| BadHead::Malformed("the URL is malformed"))?;
-    let fields = fields(parsed.headers)?;
+    let fields = fields(bytes.get(..length).unwrap_or_default(), parsed.headers)?;
     bytes.advance(length);
 
     let body = request_body(&fields, version)?;
@@ -180,7 +180,7 @@ pub fn response(bytes: &mut BytesMut, seen: usize) -> Result<Option<Head<Respons
         }
         bounded(length)?;
         let version = version(parsed.version);
-        let fields = fields(parsed.headers)?;
+        let fields = fields(bytes.get(..length).unwrap_or_default(), parsed.headers)?;
         bytes.advance(length);
         let body = response_body(&fields, status, version)?;
         // Where a length or a coding tells of a body behind a status that has none, it may come after all.
@@ -244,15 +244,11 @@ fn version(minor: Option<u8>) -> Version {
     if minor == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 }
 }
 
-fn fields(parsed: &[httparse::Header<'_>]) -> Result<Fields, BadHead> {
-    let mut fields = Fields::default();
-    for header in parsed {
-        if header.name.len() > NAME_MAX {
-            return Err(BadHead::Malformed("a header has no valid name"));
-        }
-        fields.add(header.name.as_bytes(), header.value);
+fn fields(head: &[u8], parsed: &[httparse::Header<'_>]) -> Result<Fields, BadHead> {
+    if parsed.iter().any(|header| header.name.len() > NAME_MAX) {
+        return Err(BadHead::Malformed("a header has no valid name"));
     }
-    Ok(fields)
+    Ok(Fields::found(head, parsed.iter().map(|header| (header.name.as_bytes(), header.value))))
 }
 
 /// Whether a message says twice where it ends, which may be an attempt to hide a second one in it. A request is refused

@@ -321,15 +321,23 @@ fn length(fields: &Fields, lists: bool) -> Result<Option<u64>, BadHead> {
     const BAD: BadHead = BadHead::Malformed("the content-length is no number, or they differ");
     let mut length = None;
     for value in fields.all(Name::ContentLength) {
-        for digits in value.split(|byte| lists && *byte == b',') {
-            let told = number(digits.trim_ascii()).ok_or(BAD)?;
-            if length.is_some_and(|length| length != told) {
-                return Err(BAD);
-            }
-            length = Some(told);
+        let told = match number(value) {
+            Some(told) => told,
+            None => listed(value, lists).ok_or(BAD)?,
+        };
+        if length.is_some_and(|length| length != told) {
+            return Err(BAD);
         }
+        length = Some(told);
     }
     Ok(length)
+}
+
+/// The number that is told in a list, where those are allowed: all must agree.
+fn listed(value: &[u8], lists: bool) -> Option<u64> {
+    let mut all = value.split(|byte| lists && *byte == b',').map(|digits| number(digits.trim_ascii()));
+    let first = all.next()??;
+    all.all(|told| told == Some(first)).then_some(first)
 }
 
 /// A number of decimal digits alone: no sign, no space.

@@ -126,20 +126,7 @@ pub fn chunk(into: &mut Vec<u8>, data: &Bytes) {
 
 /// Appends a number in decimal.
 pub fn decimal(into: &mut Vec<u8>, number: u64) {
-    if let Ok(digit @ 0..10) = u8::try_from(number) {
-        return into.push(b'0' + digit);
-    }
-    let mut digits = [0; 20];
-    let mut left = number;
-    let mut at = digits.len();
-    for (index, digit) in digits.iter_mut().enumerate().rev() {
-        *digit = b'0' + (left % 10) as u8;
-        (left, at) = (left / 10, index);
-        if left == 0 {
-            break;
-        }
-    }
-    into.extend_from_slice(digits.get(at..).unwrap_or_default());
+    into.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 thread_local! {

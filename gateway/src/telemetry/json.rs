@@ -16,38 +16,49 @@ macro_rules! key {
 }
 pub(super) use key;
 
-/// An object that is being written.
+/// An object that is being written, and where it begins.
 #[derive(Debug)]
 pub struct Object<'a> {
     into: &'a mut Vec<u8>,
-    first: bool,
+    at: usize,
 }
 
 impl<'a> Object<'a> {
-    /// An object at the end of `into`. The name of each of its fields is given by [`key`].
+    /// An object at the end of `into`, of one field or more. The name of each is given by [`key`].
     pub fn begin(into: &'a mut Vec<u8>) -> Self {
-        into.push(b'{');
-        Self { into, first: true }
+        let at = into.len();
+        Self { into, at }
     }
 
     /// The end of the object.
     pub fn end(self) {
+        // The first field has a comma before it.
+        if let Some(comma) = self.into.get_mut(self.at) {
+            *comma = b'{';
+        }
         self.into.push(b'}');
     }
 
     /// A field with a text, in UTF-8.
+    #[inline(always)]
     pub fn text(&mut self, key: &'static str, value: impl AsRef<[u8]>) {
         self.key(key);
         self.into.push(b'"');
-        escape(self.into, value.as_ref());
+        let value = value.as_ref();
+        if has_special(value) {
+            escape(self.into, value);
+        } else {
+            self.into.extend_from_slice(value);
+        }
         self.into.push(b'"');
     }
 
     /// A field with a word that needs no escape.
-    pub fn word(&mut self, key: &'static str, value: &'static str) {
+    #[inline(always)]
+    pub fn word(&mut self, key: &'static str, value: impl AsRef<[u8]>) {
         self.key(key);
         self.into.push(b'"');
-        self.into.extend_from_slice(value.as_bytes());
+        self.into.extend_from_slice(value.as_ref());
         self.into.push(b'"');
     }
 
@@ -71,24 +82,26 @@ impl<'a> Object<'a> {
     }
 
     /// A field with a whole number.
+    #[inline(always)]
     pub fn number(&mut self, key: &'static str, value: u64) {
         self.key(key);
         decimal(self.into, value);
     }
 
     /// A field that is true or false.
+    #[inline(always)]
     pub fn truth(&mut self, key: &'static str, value: bool) {
         self.key(key);
         self.into.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     /// A field with a time span in milliseconds, to the microsecond.
+    #[inline(always)]
     pub fn millis(&mut self, key: &'static str, value: Duration) {
         self.key(key);
         let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
         decimal(self.into, micros / 1000);
-        self.into.push(b'.');
-        digits(self.into, micros % 1000);
+        fraction(self.into, micros % 1000);
     }
 
     /// A field with a moment of the wall clock, as RFC 3339 has it, to the millisecond.
@@ -100,17 +113,19 @@ impl<'a> Object<'a> {
             if *of != since.as_secs() || text.is_empty() {
                 let whole = UNIX_EPOCH + Duration::from_secs(since.as_secs());
                 *text = humantime::format_rfc3339_seconds(whole).to_string();
+                // What is written behind the fraction.
+                text.pop();
                 *of = since.as_secs();
             }
-            self.into.extend_from_slice(text.trim_end_matches('Z').as_bytes());
+            self.into.extend_from_slice(text.as_bytes());
         });
-        self.into.push(b'.');
-        digits(self.into, since.subsec_millis().into());
+        fraction(self.into, since.subsec_millis().into());
         self.into.extend_from_slice(b"Z\"");
     }
 
+    /// Inlined, as those who call it are: to copy a text of a known length is no call.
+    #[inline(always)]
     fn key(&mut self, key: &'static str) {
-        let key = if std::mem::take(&mut self.first) { key.strip_prefix(',').unwrap_or(key) } else { key };
         self.into.extend_from_slice(key.as_bytes());
     }
 }
@@ -120,20 +135,36 @@ thread_local! {
     static SECOND: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
 }
 
-/// A number below 1000, with three digits.
-fn digits(into: &mut Vec<u8>, number: u64) {
-    for unit in [100, 10, 1] {
-        into.push(b'0' + (number / unit % 10) as u8);
+/// Thousandths, below 1000.
+fn fraction(into: &mut Vec<u8>, number: u64) {
+    let digit = |unit| b'0' + (number / unit % 10) as u8;
+    into.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+}
+
+fn special(byte: &u8) -> bool {
+    (*byte < b' ') | (*byte == b'"') | (*byte == b'\\')
+}
+
+/// Whether a text needs an escape. Looked at by words as long as it allows, with no early end in one.
+fn has_special(text: &[u8]) -> bool {
+    match text.len() {
+        0..4 => text.iter().any(special),
+        4..8 => has_special_in::<4>(text),
+        8..16 => has_special_in::<8>(text),
+        _ => has_special_in::<16>(text),
     }
 }
 
+/// The last word may lie over the one before.
+fn has_special_in<const BYTES: usize>(text: &[u8]) -> bool {
+    let any = |word: &[u8; BYTES]| word.iter().fold(false, |any, byte| any | special(byte));
+    text.as_chunks().0.iter().any(any) || text.last_chunk().is_some_and(any)
+}
+
+/// Appends a text with escapes, which nearly none needs.
+#[cold]
 fn escape(into: &mut Vec<u8>, text: &[u8]) {
-    let special = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
     let mut rest = text;
-    // Nearly always there is none, which is seen by many bytes at a time where no early end is asked for.
-    if !rest.iter().fold(false, |any, byte| any | special(byte)) {
-        return into.extend_from_slice(rest);
-    }
     while let Some(at) = rest.iter().position(special) {
         let (plain, special) = rest.split_at_checked(at).unwrap_or((rest, &[]));
         into.extend_from_slice(plain);
@@ -182,6 +213,20 @@ mod tests {
                 "address": address.to_string(),
             });
             prop_assert_eq!(read, wanted);
+        }
+
+        #[test]
+        fn c_157_what_needs_an_escape_is_seen_wherever_it_is(
+            plain in "[ !#-\\[\\]-~\u{7f}-\u{ff}]{0,40}", special in "[\"\\\\\u{0}-\u{1f}]", rest in "[ !a-z]{0,20}",
+        ) {
+            prop_assert!(!has_special(plain.as_bytes()));
+            let text = format!("{plain}{special}{rest}");
+            prop_assert!(has_special(text.as_bytes()));
+            let mut line = Vec::new();
+            let mut object = Object::begin(&mut line);
+            object.text(key!("text"), &plain);
+            object.end();
+            prop_assert_eq!(String::from_utf8(line).expect("text"), format!("{{\"text\":\"{plain}\"}}"));
         }
 
         #[test]

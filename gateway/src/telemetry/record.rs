@@ -288,7 +288,8 @@ impl Record {
         if let Some(client) = self.0.client {
             line.address(key!("client"), client);
         }
-        line.text(key!("method"), shown(self.0.method.as_str()));
+        // A token, as a replica's name is one word: neither has anything to escape.
+        line.word(key!("method"), shown(self.0.method.as_str()));
         line.text(key!("path"), &self.0.path);
         if !self.0.model.is_empty() {
             line.text(key!("model"), &self.0.model);
@@ -299,7 +300,7 @@ impl Record {
         }
         line.number(key!("status"), status.into());
         if let Some(replica) = &self.0.replica {
-            line.text(key!("replica"), replica);
+            line.word(key!("replica"), replica);
         }
         if let Some(route) = self.0.route {
             line.word(key!("route"), route.as_str());

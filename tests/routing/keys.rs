@@ -1,10 +1,8 @@
 //! Keys of every kind spread evenly (C-095): live, where every new conversation is placed; and by the hash of the policy
 //! `prefix`, which several gateways share, over a hundred thousand keys.
 
-use std::collections::BTreeSet;
-
 use tidegate::openai::request::named;
-use tidegate_gateway_core::route::{Field, Policy, Prefix, Rank, Share, Turn};
+use tidegate_gateway_core::route::{Field, Order, Policy, Prefix, Rank, Share, Turn};
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::request::{ConversationKey, Tokens};
 use tidegate_tests::config::{Config, Deployment};
@@ -39,7 +37,7 @@ fn assert_even(counts: &[usize]) {
 fn c_095_a_hundred_thousand_keys_of_each_kind_are_hashed_evenly() {
     for replicas in FLEETS {
         let rank = |id| Rank::of(Tokens(0), 1, Turn::default(), ReplicaId(id));
-        let ranked: BTreeSet<Rank> = (1..=replicas).map(rank).collect();
+        let ranked: Order = (1..=replicas).map(rank).collect();
         for kind in KINDS {
             let mut counts = vec![0; replicas as usize];
             for index in 0..100_000 {

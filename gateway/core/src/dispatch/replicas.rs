@@ -1,17 +1,15 @@
 //! The replicas of one deployment as requests see them: phase, size, what is in progress there, and, in order, those
 //! with a free place.
 //!
-//! The order is kept, not made: a request costs a few steps down a tree, however many replicas there are. Decides
-//! nothing about a particular request; that is `dispatch`.
-
-use std::collections::BTreeSet;
+//! The order is kept, not made: a request costs a few steps, however many replicas there are. Decides nothing about a
+//! particular request; that is `dispatch`.
 
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::request::Tokens;
 use tidegate_shared::time::Instant;
 
 use super::replica::Replica;
-use crate::route::{Member, Members, Rank, Share};
+use crate::route::{Member, Members, Order, Rank, Share};
 
 /// Placements of a replica, on average, of which half is forgotten.
 const LATE: u64 = 64;
@@ -28,7 +26,7 @@ pub(super) struct Replicas {
     /// In order of id.
     list: Vec<Replica>,
     /// Open ones with a free place, least loaded first.
-    ranked: BTreeSet<Rank>,
+    ranked: Order,
     /// The mean of the concurrency limits.
     mean: u32,
     load_percent: u32,
@@ -57,7 +55,7 @@ impl Replicas {
     pub(super) fn new(mean: u32, load_percent: u32) -> Self {
         Self {
             list: Vec::new(),
-            ranked: BTreeSet::new(),
+            ranked: Order::default(),
             mean: mean.max(1),
             load_percent,
             under: 0,
@@ -123,7 +121,6 @@ impl Replicas {
     pub(super) fn remove(&mut self, now: Instant, id: ReplicaId) -> Option<Replica> {
         let at = self.position(id).ok()?;
         let gone = self.list.remove(at);
-        let _ = gone.rank.as_ref().is_some_and(|rank| self.ranked.remove(rank));
         self.reorder(now);
         Some(gone)
     }
@@ -137,7 +134,7 @@ impl Replicas {
     }
 
     /// Open ones with a free place, least loaded first, by [`Rank`].
-    pub(super) fn ranked(&self) -> &BTreeSet<Rank> {
+    pub(super) fn ranked(&self) -> &Order {
         &self.ranked
     }
 
@@ -178,8 +175,12 @@ impl Replicas {
 
     /// Whether a replica has a free place and is under its load limit in requests (R4).
     pub(super) fn is_under_in_places(&self, replica: &Replica) -> bool {
+        replica.has_room() && self.is_below_limit(replica)
+    }
+
+    fn is_below_limit(&self, replica: &Replica) -> bool {
         let (used, limit) = (replica.ledger.in_flight(), replica.limit);
-        replica.has_room() && u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
+        u64::from(used) * 100 < u64::from(limit) * u64::from(self.load_percent)
     }
 
     /// Whether any with a free place is. Told without looking at each, for it is asked most when none is.
@@ -309,17 +310,18 @@ impl Replicas {
         let Some(replica) = self.list.get(at) else { return };
         let has_room = replica.is_open() && replica.has_room();
         let rank = has_room.then(|| self.rank_of(replica));
-        let under = replica.is_open() && self.is_under_in_places(replica);
+        let under = has_room && self.is_below_limit(replica);
         let Some(replica) = self.list.get_mut(at) else { return };
         let was_under = std::mem::replace(&mut replica.under, under);
         self.under = self.under + u32::from(under) - u32::from(was_under);
-        if replica.rank == rank {
-            return;
+        match (&replica.rank, rank) {
+            (Some(old), Some(new)) if *old == new => return,
+            (Some(old), Some(new)) => self.ranked.replace(old, new),
+            (Some(old), None) => self.ranked.remove(old),
+            (None, Some(new)) => self.ranked.insert(new),
+            (None, None) => return,
         }
-        if let Some(old) = std::mem::replace(&mut replica.rank, rank) {
-            self.ranked.remove(&old);
-        }
-        self.ranked.extend(rank);
+        replica.rank = rank;
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
+fn ranks(loads: &[u64]) -> Order {
     let ids = (1..).map(ReplicaId);
     let rank = |(id, load): (ReplicaId, &u64)| Rank::of(Tokens(*load), 1, Turn::default(), id);
     ids.zip(loads).map(rank).collect()
@@ -15,7 +15,7 @@ fn ranks(loads: &[u64]) -> BTreeSet<Rank> {
 struct Fleet(Vec<Rank>);
 
 impl Fleet {
-    fn of(ranked: &BTreeSet<Rank>) -> Self {
+    fn of(ranked: &Order) -> Self {
         let mut fleet: Vec<_> = ranked.iter().copied().collect();
         fleet.sort_by_key(|rank| rank.id);
         Self(fleet)
@@ -41,9 +41,8 @@ impl Member for Fleet {
 }
 
 /// Without those that the fleet says have no free place.
-fn with_place(mut ranked: BTreeSet<Rank>) -> BTreeSet<Rank> {
-    ranked.retain(|rank| !rank.id.0.is_multiple_of(4));
-    ranked
+fn with_place(ranked: Order) -> Order {
+    ranked.iter().filter(|rank| !rank.id.0.is_multiple_of(4)).copied().collect()
 }
 
 proptest! {
@@ -127,7 +126,7 @@ proptest! {
             if other {
                 all = ranks(&loads);
             } else {
-                let loads: Vec<_> = loads.iter().cycle().take(all.len()).copied().collect();
+                let loads: Vec<_> = loads.iter().cycle().take(all.iter().count()).copied().collect();
                 all = ranks(&loads);
             }
             let (fleet, ranked) = (Fleet::of(&all), with_place(all.clone()));
@@ -138,7 +137,7 @@ proptest! {
             let asked = by_asking_each(&field);
             prop_assert_eq!(prefix.choose(&field), asked, "without places");
             // The number of replicas stands for their version: theirs are 1 to that.
-            field.members = fleet.members().map(|members| Members { version: all.len() as u64, ..members });
+            field.members = fleet.members().map(|members| Members { version: all.iter().count() as u64, ..members });
             for _ in 0..2 {
                 prop_assert_eq!(prefix.choose(&field), asked, "step {}", step);
             }
@@ -179,8 +178,7 @@ fn r3_a_policy_uses_every_replica_of_an_idle_fleet_about_equally() {
             counts[id.0 as usize - 1] += 1;
             // The request is placed and ends at once: only its turn moves on.
             let old = *ranked.iter().find(|rank| rank.id == id).unwrap();
-            ranked.remove(&old);
-            ranked.insert(Rank { turn: old.turn.after(1), ..old });
+            ranked.replace(&old, Rank { turn: old.turn.after(1), ..old });
         }
         assert!(counts.iter().all(|count| (850..=1150).contains(count)), "{name:?}: {counts:?}");
     }

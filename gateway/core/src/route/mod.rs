@@ -1,6 +1,7 @@
 //! Which replica a request goes to when nothing binds it to one: one policy a file, all behind [`Policy`].
 
 mod least_load;
+mod order;
 mod prefix;
 mod random;
 mod round_robin;
@@ -10,7 +11,6 @@ mod two_choices;
 mod contract;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::fmt;
 
 use tidegate_shared::id::ReplicaId;
@@ -19,6 +19,7 @@ use tidegate_shared::request::{ConversationKey, Tokens};
 use tidegate_shared::rng::Rng;
 
 pub use least_load::LeastLoad;
+pub use order::Order;
 pub use prefix::Prefix;
 pub use random::Random;
 pub use round_robin::RoundRobin;
@@ -118,7 +119,7 @@ pub struct Members<'a> {
 
 /// The replicas that a policy may choose from: those with a free place, in order of [`Rank`], as far as `may` allows.
 pub struct Field<'a> {
-    ranked: &'a BTreeSet<Rank>,
+    ranked: &'a Order,
     may: &'a dyn Fn(ReplicaId) -> bool,
     /// Names what the request shares with others: the beginning of its prompt, or its conversation.
     pub key: Option<ConversationKey>,
@@ -150,7 +151,7 @@ impl Members<'_> {
 
 impl<'a> Field<'a> {
     /// Those of `ranked` that `may` allows.
-    pub fn new(ranked: &'a BTreeSet<Rank>, may: &'a dyn Fn(ReplicaId) -> bool) -> Self {
+    pub fn new(ranked: &'a Order, may: &'a dyn Fn(ReplicaId) -> bool) -> Self {
         Self { ranked, may, key: None, mean: Share::default(), one: Share::default(), members: None }
     }
 

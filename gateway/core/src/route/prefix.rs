@@ -125,20 +125,20 @@ fn float(number: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     use tidegate_shared::request::{ConversationKey, Tokens};
 
     use super::*;
-    use crate::route::{Member, Share, Turn};
+    use crate::route::{Member, Order, Share, Turn};
 
-    fn ranked(loads: impl IntoIterator<Item = u64>) -> BTreeSet<Rank> {
+    fn ranked(loads: impl IntoIterator<Item = u64>) -> Order {
         let ids = (1..).map(ReplicaId);
         let rank = |(id, load)| Rank::of(Tokens(load), 1, Turn::default(), id);
         ids.zip(loads).map(rank).collect()
     }
 
-    fn place(ranked: &BTreeSet<Rank>, key: u64) -> u32 {
+    fn place(ranked: &Order, key: u64) -> u32 {
         let mut field = Field::new(ranked, &|_| true);
         field.key = Some(ConversationKey(key));
         field.mean = Share::of(Tokens(100), 1);
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn c_129_keys_spread_by_size_and_one_that_grows_moves_only_what_it_gains() {
-        let of_sizes = |sizes: [u64; 4]| -> BTreeSet<Rank> {
+        let of_sizes = |sizes: [u64; 4]| -> Order {
             let ids = (1..).map(ReplicaId);
             ids.zip(sizes).map(|(id, size)| Rank::of(Tokens(0), size, Turn::default(), id)).collect()
         };

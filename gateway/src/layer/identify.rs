@@ -13,7 +13,7 @@ use crate::deployment::{Deployment, Directory};
 use crate::http1::fields::{Fields, Name, text};
 use crate::openai::operation::PromptShape;
 use crate::openai::request::{self, multipart, named, splice_model};
-use crate::openai::{ApiError, BodyKind, Operation, Scan, scan};
+use crate::openai::{ApiError, BadBody, BodyKind, Operation, Scan, scan};
 
 /// Most answers that a request may ask for at a time, as far as they are reckoned with.
 const CHOICES_MAX: u64 = 128;
@@ -56,21 +56,14 @@ pub fn identify(
     body: Bytes,
     directory: &Directory,
 ) -> Result<Identified, ApiError> {
-    let content_type = fields.get(Name::ContentType).and_then(text).unwrap_or("");
-    let is_form =
-        content_type.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"));
-    let scanned = match operation.body() {
-        BodyKind::Multipart => multipart::scan(content_type, &body),
-        BodyKind::Either if is_form => multipart::scan(content_type, &body),
-        BodyKind::Json | BodyKind::Either => scan(operation, &body),
-    };
-    let scanned = scanned.map_err(|bad| ApiError::from(&bad))?;
+    let mut scanned = scan_any(operation, fields, &body).map_err(|bad| ApiError::from(&bad))?;
     let Some(deployment) = directory.find(&scanned.model) else {
         return Err(ApiError::unknown_model(&scanned.model));
     };
     let priority = urgency::priority(fields, scanned.priority)?;
     let start_within = urgency::start_within(fields)?;
-    let (identity, named_by) = identity(operation, &deployment, fields, &scanned);
+    let header = conversation_header(&deployment, fields);
+    let (identity, named_by) = identity(operation, header, &mut scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
         text_bytes: scanned.prompt.text_bytes,
@@ -84,29 +77,46 @@ pub fn identify(
         start_within,
         identity,
     });
-    let (model, stream) = (scanned.model.clone().into_owned(), scanned.stream);
-    let renamed =
-        (model != deployment.model).then(|| splice_model(&body, &scanned, &deployment.model)).flatten();
-    drop(scanned);
+    let renamed = (scanned.model != deployment.model)
+        .then(|| splice_model(&body, &scanned, &deployment.model))
+        .flatten();
+    let (model, stream) = (scanned.model.into_owned(), scanned.stream);
     let body = renamed.map_or_else(|| RequestBody::from(body), |spliced| RequestBody::new(spliced.pieces));
     Ok(Identified { operation, deployment, facts, body, model, named_by, stream })
+}
+
+/// The scan of a body: of a form where it is one, else as JSON.
+fn scan_any<'a>(operation: Operation, fields: &Fields, body: &'a [u8]) -> Result<Scan<'a>, BadBody> {
+    if operation.body() == BodyKind::Json {
+        return scan(operation, body);
+    }
+    let content_type = fields.get(Name::ContentType).and_then(text).unwrap_or("");
+    let is_form =
+        content_type.trim_start().get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case("multipart/"));
+    if is_form || operation.body() == BodyKind::Multipart {
+        return multipart::scan(content_type, body);
+    }
+    scan(operation, body)
+}
+
+/// The header that names the conversation: its place among those of the deployment, and the name. The first that is there
+/// counts, and names none where it is empty.
+fn conversation_header<'a>(deployment: &Deployment, fields: &'a Fields) -> Option<(usize, &'a [u8])> {
+    let names = deployment.conversation_headers.iter().enumerate();
+    let header = names.filter_map(|(at, name)| Some((at, fields.named(name.as_str())?))).next();
+    header.filter(|(_, value)| !value.is_empty())
 }
 
 /// A header names the conversation, else the body does (R1). Embeddings and their like have none.
 fn identity(
     operation: Operation,
-    deployment: &Deployment,
-    fields: &Fields,
-    scanned: &Scan<'_>,
+    header: Option<(usize, &[u8])>,
+    scanned: &mut Scan<'_>,
 ) -> (Identity, Option<NamedBy>) {
-    if operation.prompt_shape() == PromptShape::Plain {
-        return (Identity::None, None);
-    }
-    let names = deployment.conversation_headers.iter().enumerate();
-    let header = names.filter_map(|(at, name)| Some((at, fields.named(name.as_str())?))).next();
     match header {
-        Some((at, value)) if !value.is_empty() => (Identity::Named(named(value)), Some(NamedBy::Header(at))),
-        _ => (scanned.identity.clone(), scanned.named_by.map(NamedBy::Body)),
+        _ if operation.prompt_shape() == PromptShape::Plain => (Identity::None, None),
+        Some((at, value)) => (Identity::Named(named(value)), Some(NamedBy::Header(at))),
+        None => (std::mem::take(&mut scanned.identity), scanned.named_by.map(NamedBy::Body)),
     }
 }
 

@@ -149,17 +149,12 @@ const DETAIL: usize = 2;
 /// A whole number from 0 on, or `null`. Anything else is no usage that makes sense.
 fn count(cursor: &mut Cursor<'_>) -> Result<Option<u64>, BadBody> {
     cursor.peek();
+    if let Some(count) = cursor.whole() {
+        return Ok(Some(count));
+    }
     let at = cursor.at();
     cursor.value(MEMBER, &mut Skip)?;
-    let value = cursor.since(at);
-    if value == b"null" {
-        return Ok(None);
-    }
-    let add = |sum: u64, digit: &u8| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    };
-    value.iter().try_fold(0, add).map(Some).ok_or_else(|| cursor.wanted("a whole number"))
+    if cursor.since(at) == b"null" { Ok(None) } else { Err(cursor.wanted("a whole number")) }
 }
 
 /// More tokens than any request holds: an engine that says so is wrong, and is not believed.

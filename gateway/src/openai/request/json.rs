@@ -15,8 +15,8 @@ pub const MAX_DEPTH: usize = 128;
 /// A string of the document, still as written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::openai) struct Raw<'a> {
-    /// With its quotes.
-    literal: &'a [u8],
+    /// What is between the quotes, as written.
+    pub(in crate::openai) inner: &'a [u8],
     /// Offset of the opening quote.
     pub(in crate::openai) at: usize,
     /// By how many bytes it shrinks when its escapes are decoded; 0 when it has none.
@@ -24,30 +24,23 @@ pub(in crate::openai) struct Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
-    /// What is between the quotes, as written.
-    pub(in crate::openai) fn inner(&self) -> &'a [u8] {
-        match self.literal {
-            [_, inner @ .., _] => inner,
-            _ => &[],
-        }
-    }
-
     /// Offset of the byte after the closing quote.
     pub(in crate::openai) fn end(&self) -> usize {
-        self.at + self.literal.len()
+        self.at + self.inner.len() + 2
     }
 
     /// Length in bytes once decoded.
     pub(in crate::openai) fn decoded_len(&self) -> usize {
-        self.inner().len().saturating_sub(self.shrink)
+        self.inner.len().saturating_sub(self.shrink)
     }
 
     /// The text; `None` if it is not valid as JSON and Unicode.
     pub(in crate::openai) fn decode(&self) -> Option<Cow<'a, str>> {
         if self.shrink > 0 {
-            return serde_json::from_slice(self.literal).ok().map(Cow::Owned);
+            let literal = [b"\"", self.inner, b"\""].concat();
+            return serde_json::from_slice(&literal).ok().map(Cow::Owned);
         }
-        let text = std::str::from_utf8(self.inner()).ok()?;
+        let text = std::str::from_utf8(self.inner).ok()?;
         (!text.bytes().any(|byte| byte < 0x20)).then_some(Cow::Borrowed(text))
     }
 
@@ -55,35 +48,36 @@ impl<'a> Raw<'a> {
     /// valid stays as written, and so equals no known name.
     pub(in crate::openai) fn name(&self) -> Cow<'a, [u8]> {
         if self.shrink == 0 {
-            return Cow::Borrowed(self.inner());
+            return Cow::Borrowed(self.inner);
         }
         match self.decode() {
             Some(Cow::Owned(text)) => Cow::Owned(text.into_bytes()),
-            _ => Cow::Borrowed(self.inner()),
+            _ => Cow::Borrowed(self.inner),
         }
-    }
-
-    /// Whether the text is `name`.
-    pub(in crate::openai) fn is(&self, name: &str) -> bool {
-        *self.name() == *name.as_bytes()
     }
 }
 
 /// What a walk over a value meets. `depth` is that of the array or object that holds the leaf, 0 for the walked
-/// value itself; `key` is the nearest member name above it, the default one if there is none.
+/// value itself; `key` is what the nearest member name above it means, the default if there is none.
 pub(in crate::openai) trait Visit<'a> {
+    /// What of a member's name matters to the walk.
+    type Key: Copy + Default;
+
+    /// What the name of a member means.
+    fn key(name: Raw<'a>) -> Self::Key;
+
     /// A string that is not a key.
-    fn string(&mut self, depth: usize, key: Raw<'a>, value: Raw<'a>) {
+    fn string(&mut self, depth: usize, key: Self::Key, value: Raw<'a>) {
         let _ = (depth, key, value);
     }
 
     /// A number, as written.
-    fn number(&mut self, depth: usize, key: Raw<'a>, value: &'a [u8]) {
+    fn number(&mut self, depth: usize, key: Self::Key, value: &'a [u8]) {
         let _ = (depth, key, value);
     }
 
     /// `true`, `false` or `null` at offset `at`.
-    fn word(&mut self, depth: usize, key: Raw<'a>, value: &'static str, at: usize) {
+    fn word(&mut self, depth: usize, key: Self::Key, value: &'static str, at: usize) {
         let _ = (depth, key, value, at);
     }
 }
@@ -91,7 +85,11 @@ pub(in crate::openai) trait Visit<'a> {
 /// Looks at nothing.
 pub(in crate::openai) struct Skip;
 
-impl Visit<'_> for Skip {}
+impl Visit<'_> for Skip {
+    type Key = ();
+
+    fn key(_: Raw<'_>) {}
+}
 
 /// A position in a document. Every method either moves it past what it read or says why it cannot.
 #[derive(Debug)]
@@ -142,21 +140,46 @@ impl<'a> Cursor<'a> {
 
     /// Takes a string. The next byte after white space must be its opening quote.
     pub(in crate::openai) fn string(&mut self, expected: &'static str) -> Result<Raw<'a>, BadBody> {
-        self.take(b'"', expected)?;
-        let open = self.at.saturating_sub(1);
-        let mut from = self.at;
-        let mut shrink = 0;
+        if self.peek() != Some(b'"') {
+            return self.no_string(expected);
+        }
+        let at = self.at;
+        let rest = self.bytes.get(at + 1..).unwrap_or_default();
+        // Nearly all keys and most values end here, without a call.
+        let hit = in_words(rest);
+        match hit.and_then(|len| rest.split_at_checked(len)) {
+            Some((inner, [b'"', ..])) => {
+                self.at = at + inner.len() + 2;
+                Ok(Raw { inner, at, shrink: 0 })
+            }
+            _ => self.long_string(rest, hit),
+        }
+    }
+
+    #[cold]
+    fn no_string(&self, expected: &'static str) -> Result<Raw<'a>, BadBody> {
+        Err(self.wanted(expected))
+    }
+
+    /// Takes a string that begins here, with an opening quote before `rest`; `hit` is the first `"` or `\` of it where that
+    /// is known.
+    #[inline(never)]
+    fn long_string(&mut self, rest: &'a [u8], hit: Option<usize>) -> Result<Raw<'a>, BadBody> {
+        let (at, mut len, mut shrink) = (self.at, 0, 0);
+        let mut hit = hit.or_else(|| memchr2(b'"', b'\\', rest));
         loop {
-            let Some(hit) = quote_or_escape(self.bytes, from) else {
+            let Some(found) = hit else {
                 return Err(wanted(self.bytes, self.bytes.len(), "the end of a string"));
             };
-            if self.bytes.get(hit) == Some(&b'"') {
-                self.at = hit + 1;
-                return Ok(Raw { literal: self.since(open), at: open, shrink });
+            len += found;
+            if let Some((inner, [b'"', ..])) = rest.split_at_checked(len) {
+                self.at = at + len + 2;
+                return Ok(Raw { inner, at, shrink });
             }
-            let (written, decoded) = escape(self.bytes, hit)?;
-            from = hit + written;
+            let (written, decoded) = escape(self.bytes, at + 1 + len)?;
+            len += written;
             shrink += written - decoded;
+            hit = rest.get(len..).and_then(quote_or_escape);
         }
     }
 
@@ -166,12 +189,26 @@ impl<'a> Cursor<'a> {
         // Nearly all numbers are whole and positive.
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let len = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
-        let ends = !matches!(rest.get(len), Some(b'.' | b'e' | b'E'));
-        if ends && (len == 1 || (len > 1 && rest.first() != Some(&b'0'))) {
+        if is_whole(rest, len) {
             self.at += len;
             return Ok(rest.get(..len).unwrap_or_default());
         }
         self.any_number()
+    }
+
+    /// Takes a whole number from 0 on that is written in digits alone and fits; takes nothing of anything else.
+    #[inline]
+    pub(in crate::openai) fn whole(&mut self) -> Option<u64> {
+        let rest = self.bytes.get(self.at..)?;
+        let (mut len, mut sum) = (0, 0_u64);
+        while let Some(digit @ b'0'..=b'9') = rest.get(len) {
+            sum = sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+            len += 1;
+        }
+        is_whole(rest, len).then(|| {
+            self.at += len;
+            sum
+        })
     }
 
     fn any_number(&mut self) -> Result<&'a [u8], BadBody> {
@@ -207,14 +244,25 @@ impl<'a> Cursor<'a> {
         if self.at == start { Err(self.wanted("a digit")) } else { Ok(self.at - start) }
     }
 
-    fn word(&mut self, word: &'static str) -> Result<(), BadBody> {
+    #[inline]
+    fn word(&mut self, word: &'static str) -> Result<&'static str, BadBody> {
+        if self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(word.as_bytes())) {
+            self.at += word.len();
+            return Ok(word);
+        }
+        self.no_word(word)
+    }
+
+    /// The error that `word` is not here, at the first byte that differs.
+    #[cold]
+    fn no_word(&mut self, word: &'static str) -> Result<&'static str, BadBody> {
         for &byte in word.as_bytes() {
             if self.bytes.get(self.at) != Some(&byte) {
                 return Err(self.wanted(word));
             }
             self.at += 1;
         }
-        Ok(())
+        Ok(word)
     }
 
     /// Takes any value; `level` is the nesting of what it stands in (1 for members of the top-level object).
@@ -223,10 +271,11 @@ impl<'a> Cursor<'a> {
         level: usize,
         visit: &mut V,
     ) -> Result<(), BadBody> {
-        self.nested(Nesting { level, depth: 0 }, Raw::default(), visit)
+        self.nested(Nesting { level, depth: 0 }, V::Key::default(), visit)
     }
 
-    fn nested<V: Visit<'a>>(&mut self, n: Nesting, key: Raw<'a>, visit: &mut V) -> Result<(), BadBody> {
+    #[inline(always)]
+    fn nested<V: Visit<'a>>(&mut self, n: Nesting, key: V::Key, visit: &mut V) -> Result<(), BadBody> {
         match self.peek() {
             Some(b'"') => {
                 let value = self.string("a string")?;
@@ -239,17 +288,12 @@ impl<'a> Cursor<'a> {
             Some(b'{') => return self.object(n.deeper(self.at)?, visit),
             Some(b'[') => return self.array(n.deeper(self.at)?, key, visit),
             Some(first @ (b't' | b'f' | b'n')) => {
-                let (at, word) = (
-                    self.at,
-                    if first == b't' {
-                        "true"
-                    } else if first == b'f' {
-                        "false"
-                    } else {
-                        "null"
-                    },
-                );
-                self.word(word)?;
+                let at = self.at;
+                let word = match first {
+                    b't' => self.word("true")?,
+                    b'f' => self.word("false")?,
+                    _ => self.word("null")?,
+                };
                 visit.word(n.depth, key, word, at);
             }
             _ => return Err(self.wanted("a value")),
@@ -257,27 +301,23 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    #[inline(never)]
     fn object<V: Visit<'a>>(&mut self, n: Nesting, visit: &mut V) -> Result<(), BadBody> {
         let mut more = self.first_of(b'{', b'}')?;
         while more {
             let key = self.string("a key in quotes")?;
             self.take(b':', "`:` after a key")?;
-            self.nested(n, key, visit)?;
+            self.nested(n, V::key(key), visit)?;
             more = self.another(b'}', "`,` or `}` after a member")?;
         }
         Ok(())
     }
 
-    fn array<V: Visit<'a>>(&mut self, n: Nesting, key: Raw<'a>, visit: &mut V) -> Result<(), BadBody> {
+    #[inline(never)]
+    fn array<V: Visit<'a>>(&mut self, n: Nesting, key: V::Key, visit: &mut V) -> Result<(), BadBody> {
         let mut more = self.first_of(b'[', b']')?;
         while more {
-            // Token ids and vectors come in long runs of numbers: no call per element.
-            if let Some(b'-' | b'0'..=b'9') = self.peek() {
-                let value = self.number()?;
-                visit.number(n.depth, key, value);
-            } else {
-                self.nested(n, key, visit)?;
-            }
+            self.nested(n, key, visit)?;
             more = self.another(b']', "`,` or `]` after an element")?;
         }
         Ok(())
@@ -330,23 +370,32 @@ fn wanted(bytes: &[u8], at: usize, expected: &'static str) -> BadBody {
     BadBody::Syntax { at, expected, found: bytes.get(at).copied() }
 }
 
-/// The offset of the next `"` or `\` at or after `from`. The first 16 bytes are looked at by words: most strings
-/// and lines are short, and a call of the vector search costs more than they do.
+/// Whether a number that begins with `len` digits has nothing else, and no zero before them.
 #[inline]
-fn quote_or_escape(bytes: &[u8], from: usize) -> Option<usize> {
-    let mut rest = bytes.get(from..)?;
-    let mut at = from;
-    for _ in 0..2 {
-        let Some((word, after)) = rest.split_first_chunk::<8>() else { break };
-        let word = u64::from_le_bytes(*word);
-        let hits = zero_bytes(word ^ QUOTES) | zero_bytes(word ^ ESCAPES);
-        if hits != 0 {
-            return Some(at + (hits.trailing_zeros() / 8) as usize);
-        }
-        rest = after;
-        at += 8;
-    }
-    memchr2(b'"', b'\\', rest).map(|offset| at + offset)
+fn is_whole(number: &[u8], len: usize) -> bool {
+    let ends = !matches!(number.get(len), Some(b'.' | b'e' | b'E'));
+    ends && (len == 1 || (len > 1 && number.first() != Some(&b'0')))
+}
+
+/// The place of the first `"` or `\`. Most lines are short, and a call of the vector search costs more than they do.
+#[inline]
+fn quote_or_escape(bytes: &[u8]) -> Option<usize> {
+    in_words(bytes).or_else(|| memchr2(b'"', b'\\', bytes))
+}
+
+/// The same, if it is found in the first two words of eight bytes.
+#[inline]
+fn in_words(bytes: &[u8]) -> Option<usize> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    let second = || in_word(rest.first_chunk()?).map(|at| 8 + at);
+    in_word(first).or_else(second)
+}
+
+#[inline]
+fn in_word(word: &[u8; 8]) -> Option<usize> {
+    let word = u64::from_le_bytes(*word);
+    let hits = zero_bytes(word ^ QUOTES) | zero_bytes(word ^ ESCAPES);
+    (hits != 0).then(|| (hits.trailing_zeros() / 8) as usize)
 }
 
 const ONES: u64 = u64::MAX / 0xff;

@@ -173,10 +173,10 @@ struct Fields<'a> {
     conversation: Option<Raw<'a>>,
     options: Options,
     prompt: Prompt,
-    preamble: Prompt,
+    preamble: PromptSize,
     preamble_hash: Option<u64>,
-    tools: Prompt,
-    functions: Prompt,
+    tools: PromptSize,
+    functions: PromptSize,
 }
 
 impl<'a> Fields<'a> {
@@ -193,8 +193,9 @@ impl<'a> Fields<'a> {
                 if self.model.is_some() {
                     return Err(BadBody::Duplicate { param: "model", at: key.at });
                 }
-                let wrong = BadBody::WrongType { param: "model", at: cursor.at(), expected: "a string" };
-                self.model = Some(text(cursor)?.ok_or(wrong)?);
+                let at = cursor.at();
+                let wrong = || BadBody::WrongType { param: "model", at, expected: "a string" };
+                self.model = Some(text(cursor)?.ok_or_else(wrong)?);
             }
             b"stream" => self.stream = flag(cursor, "stream")?,
             b"max_tokens" => self.max_tokens = count(cursor, "max_tokens")?,
@@ -209,14 +210,14 @@ impl<'a> Fields<'a> {
                 self.conversation = found.conversation;
             }
             b"stream_options" => self.options = Options::read(cursor)?,
-            b"tools" => self.tools = Prompt::verbatim(cursor, LEVEL)?,
-            b"functions" => self.functions = Prompt::verbatim(cursor, LEVEL)?,
+            b"tools" => self.tools = PromptSize::verbatim(cursor, LEVEL)?,
+            b"functions" => self.functions = PromptSize::verbatim(cursor, LEVEL)?,
             name if name == operation.prompt_field().as_bytes() => {
                 self.prompt = prompt_of(operation, cursor)?
             }
             name if operation.preamble_field().is_some_and(|field| field.as_bytes() == name) => {
                 let start = cursor.at();
-                self.preamble = Prompt::plain(cursor, LEVEL)?;
+                self.preamble = PromptSize::of(cursor, LEVEL)?;
                 let value = cursor.since(start);
                 self.preamble_hash = (value != b"null").then(|| xxh3_64(value));
             }
@@ -228,13 +229,13 @@ impl<'a> Fields<'a> {
     fn finish(self, end: usize) -> Result<Scan<'a>, BadBody> {
         let written = self.model.ok_or(BadBody::Missing { param: "model" })?;
         let wrong = |expected| BadBody::WrongType { param: "model", at: written.at, expected };
-        let model = written.decode().ok_or(wrong("a string of valid Unicode text"))?;
+        let model = written.decode().ok_or_else(|| wrong("a string of valid Unicode text"))?;
         if model.is_empty() {
             return Err(wrong("a string that is not empty"));
         }
-        let mut size = PromptSize::default();
-        for part in [&self.prompt, &self.preamble, &self.tools, &self.functions] {
-            size.add(&part.size);
+        let mut size = self.prompt.size;
+        for part in [&self.preamble, &self.tools, &self.functions] {
+            size.add(part);
         }
         let names = [(self.cache_key, NamedBy::CacheKey), (self.conversation, NamedBy::Metadata)];
         let mut names = names.iter().filter_map(|(name, by)| Some((name.as_ref()?.name(), *by)));
@@ -274,7 +275,7 @@ fn prompt_of(operation: Operation, cursor: &mut Cursor<'_>) -> Result<Prompt, Ba
         PromptShape::Plain => Prompt::plain(cursor, LEVEL),
         PromptShape::Blocks => Prompt::blocks(cursor, LEVEL),
         PromptShape::Turns => Prompt::turns(cursor, LEVEL, operation == Operation::Responses)?
-            .ok_or(BadBody::WrongType { param: operation.prompt_field(), at, expected: "an array" }),
+            .ok_or_else(|| BadBody::WrongType { param: operation.prompt_field(), at, expected: "an array" }),
     }
 }
 
@@ -300,15 +301,15 @@ fn flag(cursor: &mut Cursor<'_>, param: &'static str) -> Result<bool, BadBody> {
 /// A number or `null`. What is no whole number from 0 on is left to the engine, and is `None` here; what is too
 /// large to count is as large as can be.
 fn count(cursor: &mut Cursor<'_>, param: &'static str) -> Result<Option<u64>, BadBody> {
+    if let Some(count) = cursor.whole() {
+        return Ok(Some(count));
+    }
     let at = cursor.at();
     cursor.value(LEVEL, &mut Skip)?;
     let value = cursor.since(at);
     match value {
-        b"null" => Ok(None),
-        [b'-' | b'0'..=b'9', ..] if !value.iter().all(u8::is_ascii_digit) => Ok(None),
-        [b'0'..=b'9', ..] => Ok(Some(value.iter().fold(0, |sum: u64, digit| {
-            sum.saturating_mul(10).saturating_add(u64::from(digit.wrapping_sub(b'0')))
-        }))),
+        [b'0'..=b'9', ..] if value.iter().all(u8::is_ascii_digit) => Ok(Some(u64::MAX)),
+        b"null" | [b'-' | b'0'..=b'9', ..] => Ok(None),
         _ => Err(BadBody::WrongType { param, at, expected: "a whole number" }),
     }
 }
@@ -319,8 +320,15 @@ struct Metadata<'a> {
 }
 
 impl<'a> Visit<'a> for Metadata<'a> {
-    fn string(&mut self, depth: usize, key: Raw<'a>, value: Raw<'a>) {
-        if depth == 1 && key.is("conversation_id") {
+    /// Whether it is the conversation's.
+    type Key = bool;
+
+    fn key(name: Raw<'a>) -> bool {
+        *name.name() == *b"conversation_id"
+    }
+
+    fn string(&mut self, depth: usize, is_wanted: bool, value: Raw<'a>) {
+        if depth == 1 && is_wanted {
             self.conversation = Some(value);
         }
     }
@@ -362,22 +370,29 @@ impl Options {
 }
 
 impl<'a> Visit<'a> for Options {
-    fn word(&mut self, depth: usize, key: Raw<'a>, value: &'static str, at: usize) {
-        if depth == 1 && key.is("include_usage") {
+    /// Where `include_usage` is, if it is that.
+    type Key = Option<usize>;
+
+    fn key(name: Raw<'a>) -> Option<usize> {
+        (*name.name() == *b"include_usage").then_some(name.at)
+    }
+
+    fn word(&mut self, depth: usize, key: Option<usize>, value: &'static str, at: usize) {
+        if depth == 1 && key.is_some() {
             self.include_usage = value == "true";
             self.place = UsagePlace::Value(at..at + value.len());
         }
     }
 
-    fn string(&mut self, depth: usize, key: Raw<'a>, _: Raw<'a>) {
-        if depth == 1 && key.is("include_usage") {
-            self.wrong = Some(key.at);
+    fn string(&mut self, depth: usize, key: Option<usize>, _: Raw<'a>) {
+        if depth == 1 {
+            self.wrong = key.or(self.wrong);
         }
     }
 
-    fn number(&mut self, depth: usize, key: Raw<'a>, _: &'a [u8]) {
-        if depth == 1 && key.is("include_usage") {
-            self.wrong = Some(key.at);
+    fn number(&mut self, depth: usize, key: Option<usize>, _: &'a [u8]) {
+        if depth == 1 {
+            self.wrong = key.or(self.wrong);
         }
     }
 }

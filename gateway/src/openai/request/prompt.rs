@@ -29,6 +29,20 @@ pub struct PromptSize {
 }
 
 impl PromptSize {
+    /// Takes a value of which only the size matters.
+    pub(super) fn of(cursor: &mut Cursor<'_>, level: usize) -> Result<Self, BadBody> {
+        let mut size = Self::default();
+        cursor.value(level, &mut size)?;
+        Ok(size)
+    }
+
+    /// Takes definitions that are put in front of the prompt as they are written: tools.
+    pub(super) fn verbatim(cursor: &mut Cursor<'_>, level: usize) -> Result<Self, BadBody> {
+        let start = cursor.at();
+        cursor.value(level, &mut Skip)?;
+        Ok(Self { text_bytes: cursor.since(start).len() as u64, ..Self::default() })
+    }
+
     /// Adds the parts of another one.
     pub(super) fn add(&mut self, other: &Self) {
         self.text_bytes += other.text_bytes;
@@ -38,20 +52,54 @@ impl PromptSize {
     }
 }
 
+/// What the name of a member says of its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::openai) enum Key {
+    /// There is none, or an empty one.
+    #[default]
+    None,
+    Role,
+    Type,
+    /// Inline media.
+    Data,
+    Other,
+}
+
+impl Key {
+    #[inline]
+    fn of(name: Raw<'_>) -> Self {
+        match &*name.name() {
+            b"" => Self::None,
+            b"role" => Self::Role,
+            b"type" => Self::Type,
+            b"data" | b"file_data" => Self::Data,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl<'a> Visit<'a> for PromptSize {
-    fn string(&mut self, _: usize, key: Raw<'a>, value: Raw<'a>) {
-        if key.is("type") {
-            self.images += u64::from(matches!(&*value.name(), b"image_url" | b"input_image" | b"image"));
-        } else if matches!(&*key.name(), b"data" | b"file_data") || is_data_url(value.inner()) {
-            self.media_bytes += value.inner().len() as u64;
-        } else {
-            self.text_bytes += value.decoded_len() as u64;
+    type Key = Key;
+
+    fn key(name: Raw<'a>) -> Key {
+        Key::of(name)
+    }
+
+    #[inline]
+    fn string(&mut self, _: usize, key: Key, value: Raw<'a>) {
+        match key {
+            Key::Type => {
+                self.images += u64::from(matches!(&*value.name(), b"image_url" | b"input_image" | b"image"));
+            }
+            Key::Data => self.media_bytes += value.inner.len() as u64,
+            _ if is_data_url(value.inner) => self.media_bytes += value.inner.len() as u64,
+            _ => self.text_bytes += value.decoded_len() as u64,
         }
     }
 
-    fn number(&mut self, depth: usize, key: Raw<'a>, _: &'a [u8]) {
+    fn number(&mut self, depth: usize, key: Key, _: &'a [u8]) {
         // Numbers of an object are settings of a part; only bare ones are token ids.
-        self.tokens += u64::from(depth > 0 && key.inner().is_empty());
+        self.tokens += u64::from(depth > 0 && key == Key::None);
     }
 }
 
@@ -149,7 +197,7 @@ impl Prompt {
         cursor.value(level, &mut batch)?;
         let mut prompt = Self { size: batch.size, ..Self::default() };
         let text = match (first, batch.texts, batch.others) {
-            (Some(b'"' | b'['), 1, false) => batch.text.inner(),
+            (Some(b'"' | b'['), 1, false) => batch.text.inner,
             (Some(b'['), 0, false) => match cursor.since(start) {
                 [_, ids @ .., _] => ids,
                 _ => &[],
@@ -165,17 +213,7 @@ impl Prompt {
 
     /// A value of which only the size matters.
     pub(super) fn plain(cursor: &mut Cursor<'_>, level: usize) -> Result<Self, BadBody> {
-        let mut prompt = Self::default();
-        cursor.value(level, &mut prompt.size)?;
-        Ok(prompt)
-    }
-
-    /// Definitions that are put in front of the prompt as they are written: tools.
-    pub(super) fn verbatim(cursor: &mut Cursor<'_>, level: usize) -> Result<Self, BadBody> {
-        let start = cursor.at();
-        cursor.value(level, &mut Skip)?;
-        let text_bytes = cursor.since(start).len() as u64;
-        Ok(Self { size: PromptSize { text_bytes, ..PromptSize::default() }, ..Self::default() })
+        Ok(Self { size: PromptSize::of(cursor, level)?, ..Self::default() })
     }
 
     /// The identity that the chain gives; `preamble` is the hash of what stands before the prompt, such as the
@@ -203,11 +241,17 @@ struct Turn<'s> {
 }
 
 impl<'a> Visit<'a> for Turn<'_> {
-    fn string(&mut self, depth: usize, key: Raw<'a>, value: Raw<'a>) {
+    type Key = Key;
+
+    fn key(name: Raw<'a>) -> Key {
+        Key::of(name)
+    }
+
+    fn string(&mut self, depth: usize, key: Key, value: Raw<'a>) {
         if depth == 1 && !self.of_a_model {
-            self.of_a_model = match &*key.name() {
-                b"role" => matches!(&*value.name(), b"assistant" | b"tool" | b"function"),
-                b"type" => {
+            self.of_a_model = match key {
+                Key::Role => matches!(&*value.name(), b"assistant" | b"tool" | b"function"),
+                Key::Type => {
                     let kind = value.name();
                     kind.ends_with(b"_call") || kind.ends_with(b"_call_output") || *kind == *b"reasoning"
                 }
@@ -229,20 +273,26 @@ struct Batch<'a> {
 }
 
 impl<'a> Visit<'a> for Batch<'a> {
-    fn string(&mut self, depth: usize, key: Raw<'a>, value: Raw<'a>) {
+    type Key = Key;
+
+    fn key(name: Raw<'a>) -> Key {
+        Key::of(name)
+    }
+
+    fn string(&mut self, depth: usize, key: Key, value: Raw<'a>) {
         self.size.string(depth, key, value);
         self.texts += 1;
         self.text = value;
         self.others |= depth > 1 || self.numbers > 0;
     }
 
-    fn number(&mut self, depth: usize, key: Raw<'a>, value: &'a [u8]) {
+    fn number(&mut self, depth: usize, key: Key, value: &'a [u8]) {
         self.size.number(depth, key, value);
         self.numbers += 1;
         self.others |= depth > 1 || self.texts > 0;
     }
 
-    fn word(&mut self, _: usize, _: Raw<'a>, _: &'static str, _: usize) {
+    fn word(&mut self, _: usize, _: Key, _: &'static str, _: usize) {
         self.others = true;
     }
 }

@@ -104,6 +104,34 @@ proptest! {
     }
 
     #[test]
+    fn h1_a_count_is_that_of_a_full_parser(
+        number in "-?[0-9]{1,3}|[0-9]{18,22}|-?[0-9]{1,2}[.eE+-]{1,2}[0-9]{0,2}|null",
+        space in "[ \n]{0,2}",
+    ) {
+        let body = format!("{{\"model\":\"m\",\"max_tokens\":{space}{number}{space}}}");
+        match serde_json::from_str::<Value>(&body) {
+            Ok(known) => {
+                let value = &known["max_tokens"];
+                let is_large = number.bytes().all(|byte| byte.is_ascii_digit()).then_some(u64::MAX);
+                prop_assert_eq!(chat(&body).output_limit, value.as_u64().or(is_large));
+            }
+            Err(_) => prop_assert!(scan(CHAT, body.as_bytes()).is_err()),
+        }
+    }
+
+    #[test]
+    fn strings_end_where_a_full_parser_ends_them(
+        texts in vec("[a-z]{0,9}|[a-z \\\\\"\n]{0,40}|\\PC{0,24}|[a-z]{12,20}\"?", 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let body = serde_json::json!({"model": "m", "messages": [{"content": texts}]}).to_string();
+        let size: usize = texts.iter().map(String::len).sum();
+        prop_assert_eq!(chat(&body).prompt.text_bytes, size as u64);
+        let cut = cut.index(body.len());
+        prop_assert!(scan(CHAT, &body.as_bytes()[..cut]).is_err());
+    }
+
+    #[test]
     fn mutated_bodies_never_panic_and_are_judged_as_by_a_full_parser(
         request in any_request(),
         at in any::<prop::sample::Index>(),

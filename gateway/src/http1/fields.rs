@@ -250,7 +250,8 @@ impl Fields {
 
     /// The first value of a name, known or not, that is given in lower case.
     pub fn named(&self, name: &str) -> Option<&[u8]> {
-        let found = self.list.iter().find(|field| field.name(&self.lines) == name.as_bytes());
+        let is_it = |field: &&Field| field.name == name.len() && field.name(&self.lines) == name.as_bytes();
+        let found = self.list.iter().find(is_it);
         found.map(|field| field.value(&self.lines))
     }
 

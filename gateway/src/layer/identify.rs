@@ -12,7 +12,7 @@ use super::urgency;
 use crate::deployment::{Deployment, Directory};
 use crate::http1::fields::{Fields, Name, text};
 use crate::openai::operation::PromptShape;
-use crate::openai::request::{self, multipart, named, splice_model};
+use crate::openai::request::{self, multipart, named, scan_named, splice_model};
 use crate::openai::{ApiError, BadBody, BodyKind, Operation, Scan, scan};
 
 /// Most answers that a request may ask for at a time, as far as they are reckoned with.
@@ -56,13 +56,20 @@ pub fn identify(
     body: Bytes,
     directory: &Directory,
 ) -> Result<Identified, ApiError> {
-    let mut scanned = scan_any(operation, fields, &body).map_err(|bad| ApiError::from(&bad))?;
+    // What a header names needs no hash of its prompt.
+    let expects_name = operation.prompt_shape() != PromptShape::Plain && directory.may_be_named(fields);
+    let json = if expects_name { scan_named } else { scan };
+    let mut scanned = scan_any(operation, fields, &body, json).map_err(|bad| ApiError::from(&bad))?;
     let Some(deployment) = directory.find(&scanned.model) else {
         return Err(ApiError::unknown_model(&scanned.model));
     };
     let priority = urgency::priority(fields, scanned.priority)?;
     let start_within = urgency::start_within(fields)?;
     let header = conversation_header(&deployment, fields);
+    if expects_name && header.is_none() {
+        // The header is another deployment's.
+        scanned = scan_any(operation, fields, &body, scan).map_err(|bad| ApiError::from(&bad))?;
+    }
     let (identity, named_by) = identity(operation, header, &mut scanned);
     let facts = Arc::new(RequestFacts {
         body_bytes: body.len() as u64,
@@ -85,10 +92,15 @@ pub fn identify(
     Ok(Identified { operation, deployment, facts, body, model, named_by, stream })
 }
 
-/// The scan of a body: of a form where it is one, else as JSON.
-fn scan_any<'a>(operation: Operation, fields: &Fields, body: &'a [u8]) -> Result<Scan<'a>, BadBody> {
+/// The scan of a body: of a form where it is one, else by `json`.
+fn scan_any<'a>(
+    operation: Operation,
+    fields: &Fields,
+    body: &'a [u8],
+    json: fn(Operation, &'a [u8]) -> Result<Scan<'a>, BadBody>,
+) -> Result<Scan<'a>, BadBody> {
     if operation.body() == BodyKind::Json {
-        return scan(operation, body);
+        return json(operation, body);
     }
     let content_type = fields.get(Name::ContentType).and_then(text).unwrap_or("");
     let is_form =
@@ -96,7 +108,7 @@ fn scan_any<'a>(operation: Operation, fields: &Fields, body: &'a [u8]) -> Result
     if is_form || operation.body() == BodyKind::Multipart {
         return multipart::scan(content_type, body);
     }
-    scan(operation, body)
+    json(operation, body)
 }
 
 /// The header that names the conversation: its place among those of the deployment, and the name. The first that is there
@@ -143,7 +155,53 @@ fn fingerprint(identity: &Identity, priority: Priority, body: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+    use tidegate_gateway_core::config::Limits;
+    use tidegate_shared::id::DeploymentName;
+
     use super::*;
+    use crate::clock::Clock;
+    use crate::pool::Pool;
+    use crate::telemetry::meter::DeploymentMeter;
+
+    fn deployment(model: &str, headers: &[&'static str]) -> Arc<Deployment> {
+        let name = DeploymentName::new(model);
+        Arc::new(Deployment {
+            pool: Pool::new(name.clone(), Limits::default(), false, Clock::start()),
+            name,
+            aliases: Vec::new(),
+            model: model.to_owned(),
+            conversation_headers: headers.iter().map(|name| HeaderName::from_static(name)).collect(),
+            meter: DeploymentMeter::new(model),
+        })
+    }
+
+    #[test]
+    fn r1_the_first_header_of_the_deployment_names_the_conversation_if_it_is_not_empty_else_the_body_does() {
+        let directory =
+            Directory::new(vec![deployment("a", &["x-one", "x-two"]), deployment("b", &["x-two"])]);
+        let told = |model: &str, headers: &[(&'static str, &str)]| {
+            let mut fields = Fields::default();
+            headers.iter().for_each(|(name, value)| fields.add(name.as_bytes(), value.as_bytes()));
+            let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"hi"}}]}}"#);
+            identify(Operation::ChatCompletions, &fields, body.into(), &directory).expect("a good request")
+        };
+        let named_by = |model, headers: &[_]| {
+            let known = told(model, headers);
+            let is_prefix =
+                matches!(&known.facts.identity, Identity::Prefix { chain, .. } if chain.len() == 1);
+            assert_eq!(is_prefix, known.named_by.is_none(), "{model}: {headers:?}");
+            known.named_by
+        };
+        assert_eq!(named_by("a", &[]), None);
+        assert_eq!(named_by("a", &[("x-one", "1"), ("x-two", "2")]), Some(NamedBy::Header(0)));
+        assert_eq!(named_by("a", &[("x-two", "2")]), Some(NamedBy::Header(1)));
+        assert_eq!(named_by("a", &[("x-one", ""), ("x-two", "2")]), None);
+        assert_eq!(named_by("b", &[("x-one", "1")]), None, "it is the other deployment's");
+        assert_eq!(named_by("b", &[("x-one", "1"), ("x-two", "2")]), Some(NamedBy::Header(0)));
+        let alike = told("b", &[("x-one", "1")]).facts.identity == told("b", &[]).facts.identity;
+        assert!(alike, "a header that names nothing changes nothing");
+    }
 
     #[test]
     fn q2_a_client_that_counts_its_tries_is_believed_and_nonsense_is_no_count() {

@@ -137,6 +137,19 @@ pub fn splice_model(body: &Bytes, scan: &Scan<'_>, name: &str) -> Option<Spliced
 /// # Errors
 /// [`BadBody`] if the body is not one JSON object, has no `model`, or a field that routing needs has a wrong type.
 pub fn scan(operation: Operation, body: &[u8]) -> Result<Scan<'_>, BadBody> {
+    scan_for(operation, body, true)
+}
+
+/// The same for a request whose conversation a header names. Its prompt is not hashed, so the scan tells no identity but a
+/// name.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_named(operation: Operation, body: &[u8]) -> Result<Scan<'_>, BadBody> {
+    scan_for(operation, body, false)
+}
+
+fn scan_for(operation: Operation, body: &[u8], chained: bool) -> Result<Scan<'_>, BadBody> {
     let mut cursor = Cursor::new(body);
     let mut fields = Fields::default();
     let mut more = match cursor.peek() {
@@ -147,7 +160,7 @@ pub fn scan(operation: Operation, body: &[u8]) -> Result<Scan<'_>, BadBody> {
         let key = cursor.string("a key in quotes")?;
         cursor.take(b':', "`:` after a key")?;
         let _ = cursor.peek();
-        fields.member(operation, &key, &mut cursor)?;
+        fields.member(operation, chained, &key, &mut cursor)?;
         more = cursor.another(b'}', "`,` or `}` after a member")?;
     }
     let end = cursor.at().saturating_sub(1);
@@ -180,10 +193,11 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads the value of `key`.
+    /// Reads the value of `key`; `chained`: the chain of the prompt is wanted.
     fn member(
         &mut self,
         operation: Operation,
+        chained: bool,
         key: &Raw<'a>,
         cursor: &mut Cursor<'a>,
     ) -> Result<(), BadBody> {
@@ -213,13 +227,13 @@ impl<'a> Fields<'a> {
             b"tools" => self.tools = PromptSize::verbatim(cursor, LEVEL)?,
             b"functions" => self.functions = PromptSize::verbatim(cursor, LEVEL)?,
             name if name == operation.prompt_field().as_bytes() => {
-                self.prompt = prompt_of(operation, cursor)?
+                self.prompt = prompt_of(operation, cursor, chained)?
             }
             name if operation.preamble_field().is_some_and(|field| field.as_bytes() == name) => {
                 let start = cursor.at();
                 self.preamble = PromptSize::of(cursor, LEVEL)?;
                 let value = cursor.since(start);
-                self.preamble_hash = (value != b"null").then(|| xxh3_64(value));
+                self.preamble_hash = (chained && value != b"null").then(|| xxh3_64(value));
             }
             _ => cursor.value(LEVEL, &mut Skip)?,
         }
@@ -269,12 +283,12 @@ fn tier_priority(tier: &[u8]) -> Option<Priority> {
     }
 }
 
-fn prompt_of(operation: Operation, cursor: &mut Cursor<'_>) -> Result<Prompt, BadBody> {
+fn prompt_of(operation: Operation, cursor: &mut Cursor<'_>, chained: bool) -> Result<Prompt, BadBody> {
     let at = cursor.at();
     match operation.prompt_shape() {
         PromptShape::Plain => Prompt::plain(cursor, LEVEL),
-        PromptShape::Blocks => Prompt::blocks(cursor, LEVEL),
-        PromptShape::Turns => Prompt::turns(cursor, LEVEL, operation == Operation::Responses)?
+        PromptShape::Blocks => Prompt::blocks(cursor, LEVEL, chained),
+        PromptShape::Turns => Prompt::turns(cursor, LEVEL, operation == Operation::Responses, chained)?
             .ok_or_else(|| BadBody::WrongType { param: operation.prompt_field(), at, expected: "an array" }),
     }
 }

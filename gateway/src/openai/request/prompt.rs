@@ -113,11 +113,16 @@ fn is_data_url(text: &[u8]) -> bool {
 struct Chain {
     hash: u64,
     boundaries: Vec<ConversationKey>,
+    /// Nobody wants it: it passes nothing.
+    off: bool,
 }
 
 impl Chain {
     /// Passes a boundary after `bytes`.
     fn push(&mut self, bytes: &[u8]) {
+        if self.off {
+            return;
+        }
         self.hash = mix(self.hash, xxh3_64(bytes));
         if self.boundaries.len() == 2 * MAX_BOUNDARIES {
             self.boundaries.drain(..MAX_BOUNDARIES);
@@ -153,13 +158,14 @@ pub(super) struct Prompt {
 
 impl Prompt {
     /// An array of messages or items; with `text_allowed`, one text in place of it. `null` is nothing.
-    /// `None` if the value is none of these.
+    /// `None` if the value is none of these. Without `chained` there is no chain.
     pub(super) fn turns(
         cursor: &mut Cursor<'_>,
         level: usize,
         text_allowed: bool,
+        chained: bool,
     ) -> Result<Option<Self>, BadBody> {
-        let mut prompt = Self::default();
+        let mut prompt = Self { chain: Chain { off: !chained, ..Chain::default() }, ..Self::default() };
         let first = cursor.peek();
         if first == Some(b'[') {
             return prompt.elements(cursor, level).map(|()| Some(prompt));
@@ -190,13 +196,14 @@ impl Prompt {
 
     /// One text, or one array of token ids, cut in blocks at fixed places. Several texts are several
     /// conversations, so they are none.
-    pub(super) fn blocks(cursor: &mut Cursor<'_>, level: usize) -> Result<Self, BadBody> {
+    pub(super) fn blocks(cursor: &mut Cursor<'_>, level: usize, chained: bool) -> Result<Self, BadBody> {
         let first = cursor.peek();
         let start = cursor.at();
         let mut batch = Batch::default();
         cursor.value(level, &mut batch)?;
         let mut prompt = Self { size: batch.size, ..Self::default() };
         let text = match (first, batch.texts, batch.others) {
+            _ if !chained => &[],
             (Some(b'"' | b'['), 1, false) => batch.text.inner,
             (Some(b'['), 0, false) => match cursor.since(start) {
                 [_, ids @ .., _] => ids,

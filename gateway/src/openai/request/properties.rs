@@ -132,6 +132,24 @@ proptest! {
     }
 
     #[test]
+    fn r1_what_a_header_names_is_scanned_alike_but_for_its_chain(request in any_request(), key in any::<bool>()) {
+        let mut request = request;
+        if key {
+            request["prompt_cache_key"] = "k".into();
+        }
+        let body = request.to_string();
+        for operation in Operation::ALL {
+            let mut whole = scan(operation, body.as_bytes());
+            if let Ok(whole) = whole.as_mut().map(|whole| &mut whole.identity)
+                && matches!(whole, Identity::Prefix { .. })
+            {
+                *whole = Identity::None;
+            }
+            prop_assert_eq!(scan_named(operation, body.as_bytes()), whole, "{}", operation);
+        }
+    }
+
+    #[test]
     fn mutated_bodies_never_panic_and_are_judged_as_by_a_full_parser(
         request in any_request(),
         at in any::<prop::sample::Index>(),

@@ -199,7 +199,7 @@ impl Checks {
             };
         }
         let Some(needed) = look.reading.needed else { return unknown(look) };
-        if needed > sizing.ceiling() {
+        if needed > current && current >= sizing.ceiling() {
             return ScaleReason::AtMax;
         }
         if needed > current {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use tidegate_shared::offer::Price;
+use tidegate_shared::replica::ReplicaFacts;
 
 use super::*;
 use crate::config::{MAX_REPLICAS, Mode};
@@ -107,6 +108,23 @@ fn counted(replicas: &[ReplicaFacts]) -> u32 {
     Census::of(replicas).current()
 }
 
+/// E1: the bounds that a sentence tells are those in force.
+fn told_as_it_is(plan: &Plan, sizing: &Sizing) -> Result<(), TestCaseError> {
+    let text = plan.why.to_string();
+    for (word, bound) in [("max is ", sizing.ceiling()), ("min is ", sizing.floor())] {
+        if let Some((_, told)) = text.split_once(word) {
+            prop_assert_eq!(told.parse(), Ok(bound), "E1: {}", text);
+        }
+    }
+    let room = plan.why.current < sizing.ceiling();
+    prop_assert!(
+        plan.why.reason != ScaleReason::AtMax || !room || plan.target > plan.why.current,
+        "C2: {}",
+        text
+    );
+    Ok(())
+}
+
 /// C6: what is parked is idle and within its bound, and nobody is started while somebody sleeps.
 fn kept_asleep(
     seen: &Observation,
@@ -151,6 +169,7 @@ proptest! {
 
             prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling());
             prop_assert!(now < plan.next && plan.next <= now + TICK);
+            told_as_it_is(&plan, &sizing)?;
             if sizing.autoscale {
                 let plain = seen.demand().div_ceil(sizing.target());
                 prop_assert!(plan.target >= plain.min(sizing.ceiling()), "A2: {plan:?}");

@@ -76,6 +76,7 @@ proptest! {
                 let before = engines.count();
                 let plan = engines.pass_by(STEP_TIME);
                 prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling(), "{plan:?}");
+                told_as_it_is(&plan, &sizing)?;
                 prop_assert!(plan.target + 1 >= before, "B5: two at once, {plan:?}");
                 prop_assert!(plan.target <= before.max(sizing.floor()).max(plan.why.current) + STEP, "B4: {plan:?}");
                 let waits = plan.why.queued > 0 || engines.waiting > 0 && rule == Rule::TokenLoad;

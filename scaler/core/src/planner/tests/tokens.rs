@@ -106,6 +106,19 @@ fn a6_c2_growth_stops_at_max_and_says_so() {
 }
 
 #[test]
+fn e1_c2_a_need_beyond_max_is_confirmed_like_any_other_while_there_is_room() {
+    let mut engines = filled(3, 99, 4);
+    for (seconds, seen) in [(10, 0), (30, 1)] {
+        let why = engines.pass(seconds).why;
+        assert_eq!((why.needed, why.reason), (5, ScaleReason::Confirming { seen, of: 2 }));
+    }
+    let (_, plan) = engines.until_action();
+    assert_eq!((plan.target, starts(&engines)), (4, 1));
+    let why = engines.pass(120).why;
+    assert_eq!(why.to_string(), "memory is 75 % full, which needs 5, but max is 4");
+}
+
+#[test]
 fn b3_a_jump_of_the_engines_queues_orders_at_the_next_check() {
     let mut engines = filled(2, 50, 8);
     engines.pass(40);

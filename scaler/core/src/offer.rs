@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::offer::{Offer, Price};
+use tidegate_shared::replica::Capacity;
 
 use crate::config::Sizing;
 
@@ -34,38 +35,74 @@ impl From<Blocked> for ScaleReason {
     }
 }
 
+/// The offers that may come into question, the first to be taken first.
+struct Ranked<'a> {
+    /// With the memory that the model needs.
+    fitting: Vec<&'a Offer>,
+    /// And within the price cap.
+    good: Vec<&'a Offer>,
+}
+
+impl<'a> Ranked<'a> {
+    fn new(offers: &'a [Offer], sizing: &Sizing) -> Self {
+        let large_enough = |offer: &&Offer| sizing.memory.is_none_or(|need| offer.memory >= Some(need));
+        let within_cap = |offer: &&Offer| sizing.price_cap.is_none_or(|cap| offer.price <= cap);
+        let mut fitting: Vec<&Offer> = offers.iter().filter(large_enough).collect();
+        fitting.sort_by_key(|offer| (offer.price, !offer.cached, Reverse(offer.capacity), &offer.name));
+        let good = fitting.iter().copied().filter(within_cap).collect();
+        Self { fitting, good }
+    }
+
+    /// One for each of `count` replicas, while there is room.
+    fn places(&self, count: usize) -> impl Iterator<Item = &'a Offer> {
+        let room =
+            move |offer: &Offer| offer.free.map_or(count, |free| usize::try_from(free).unwrap_or(count));
+        let places =
+            self.good.iter().flat_map(move |offer| std::iter::repeat_n(*offer, room(offer).min(count)));
+        let waiting = self.good.iter().copied().find(|offer| offer.queues).into_iter();
+        let waiting = waiting.flat_map(move |offer| std::iter::repeat_n(offer, count));
+        places.chain(waiting).take(count)
+    }
+}
+
 /// What the next `count` replicas are started on, in order; fewer where something blocks the rest.
 ///
 /// Cheapest per hour first; among equals where the weights already are, then the largest, then by name. An offer is
 /// taken no more often than it says is free; one that does not say may be taken for all of them. Those that find no room
 /// anywhere wait for it on the first offer that lets them.
 pub fn choose(offers: &[Offer], sizing: &Sizing, count: usize) -> (Vec<Offer>, Option<Blocked>) {
-    let large_enough = |offer: &&Offer| sizing.memory.is_none_or(|need| offer.memory >= Some(need));
-    let within_cap = |offer: &&Offer| sizing.price_cap.is_none_or(|cap| offer.price <= cap);
-    let fitting: Vec<&Offer> = offers.iter().filter(large_enough).collect();
-    let mut good: Vec<&Offer> = fitting.iter().copied().filter(within_cap).collect();
-    good.sort_by_key(|offer| (offer.price, !offer.cached, Reverse(offer.capacity), &offer.name));
-    let room = |offer: &Offer| offer.free.map_or(count, |free| usize::try_from(free).unwrap_or(count));
-    let places = good.iter().flat_map(|offer| std::iter::repeat_n(*offer, room(offer).min(count)));
-    let waiting = good.iter().copied().find(|offer| offer.queues).into_iter();
-    let waiting = waiting.flat_map(|offer| std::iter::repeat_n(offer, count));
-    let chosen: Vec<Offer> = places.chain(waiting).take(count).cloned().collect();
+    let ranked = Ranked::new(offers, sizing);
+    let chosen: Vec<Offer> = ranked.places(count).cloned().collect();
     if chosen.len() == count {
         return (chosen, None);
     }
-    let cheapest = fitting.iter().map(|offer| offer.price).min();
+    let cheapest = ranked.fitting.first().map(|offer| offer.price);
     let blocked = match (cheapest, sizing.price_cap) {
-        _ if !good.is_empty() || offers.is_empty() => Blocked::NoCapacity,
+        _ if !ranked.good.is_empty() || offers.is_empty() => Blocked::NoCapacity,
         (Some(cheapest), Some(cap)) => Blocked::PriceCap { cap, cheapest },
         _ => Blocked::NoFit,
     };
     (chosen, Some(blocked))
 }
 
+/// How large the next `count` replicas are, in the order of [`choose`]; the last stands for all further ones. What has no
+/// room or is over the cap counts as what it would be started on if it were allowed, so that what blocks growth changes no
+/// count. Empty where no offer fits.
+pub fn sizes(offers: &[Offer], sizing: &Sizing, count: usize) -> Vec<Capacity> {
+    let ranked = Ranked::new(offers, sizing);
+    let mut sizes: Vec<Capacity> = ranked.places(count).map(|offer| offer.capacity).collect();
+    let allowed = ranked.good.first().or(ranked.fitting.first());
+    sizes.extend(allowed.filter(|_| sizes.len() < count.max(1)).map(|offer| offer.capacity));
+    while let [.., before, last] = sizes.as_slice()
+        && before == last
+    {
+        sizes.pop();
+    }
+    sizes
+}
+
 #[cfg(test)]
 mod tests {
-    use tidegate_shared::replica::Capacity;
-
     use super::*;
 
     const GIB: u64 = 1 << 30;
@@ -131,6 +168,28 @@ mod tests {
         }
         let some = choose(&[offer("one", 100, Some(1))], &Sizing::default(), 3);
         assert_eq!((names(&some), some.1), (vec!["one"], Some(Blocked::NoCapacity)));
+    }
+
+    #[test]
+    fn b2_c2_the_next_ones_are_as_large_as_what_they_are_started_on_or_would_be() {
+        let sized =
+            |units, price, free| Offer { capacity: Capacity::new(units), ..offer("one", price, free) };
+        let capped = Sizing { price_cap: Some(Price(150)), ..Sizing::default() };
+        let (small, large, dear) = (sized(2, 100, Some(1)), sized(4, 120, Some(0)), sized(8, 200, None));
+        let cases = [
+            (vec![], 3, vec![]),
+            (vec![dear.clone()], 3, vec![8]),
+            (vec![dear.clone(), large.clone()], 3, vec![4]),
+            (vec![dear.clone(), small.clone()], 3, vec![2]),
+            (vec![Offer { free: None, ..large.clone() }, small], 3, vec![2, 4]),
+            (vec![dear, Offer { queues: true, ..large }], 0, vec![4]),
+        ];
+        for (offers, count, expected) in cases {
+            let found: Vec<u32> = sizes(&offers, &capped, count).iter().map(|size| size.units()).collect();
+            assert_eq!(found, expected, "{offers:?}");
+        }
+        let none_fits = Sizing { memory: Some(GIB), ..Sizing::default() };
+        assert_eq!(sizes(&[sized(8, 1, None)], &none_fits, 1), []);
     }
 
     #[test]

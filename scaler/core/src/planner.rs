@@ -9,20 +9,22 @@ use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::Offer;
-use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
+use tidegate_shared::replica::{Capacity, Phase};
 use tidegate_shared::time::{Duration, Instant};
 
 use crate::budget::Grant;
 use crate::config::{RuleChoice, Sizing};
 use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
-use crate::offer::choose;
+use crate::offer::{choose, sizes};
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::{Need, concurrency};
+use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
-use reading::Reading;
+use reading::{Coming, Reading};
 
+mod census;
 mod checks;
 mod reading;
 
@@ -95,6 +97,8 @@ pub struct Planner {
     sizing: Sizing,
     window: Window,
     checks: Checks,
+    /// How large what is started next would be, by the offers of the last evaluation.
+    started: Vec<Capacity>,
     pause: Pause,
     /// Some ready replica has told what it can hold (auto).
     told: bool,
@@ -110,8 +114,8 @@ impl Planner {
     /// A planner that has seen nothing: it will not shrink the fleet before it has watched one window (C3).
     pub fn new(sizing: Sizing, now: Instant) -> Self {
         let (window, checks) = (Window::new(sizing.window, now), Checks::new(now));
-        let (pause, ready) = (Pause::default(), BTreeMap::new());
-        Self { sizing, window, checks, pause, told: false, ready, last: None, replacing: false }
+        let (pause, ready, started) = (Pause::default(), BTreeMap::new(), Vec::new());
+        Self { sizing, window, checks, started, pause, told: false, ready, last: None, replacing: false }
     }
 
     /// The settings in force.
@@ -201,7 +205,8 @@ impl Planner {
             let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
             (need.replicas, None)
         } else {
-            let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, Capacity::ONE.units());
+            let coming = Coming { falling: &Falling::default(), started: &self.started };
+            let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, coming);
             (reading.needed.unwrap_or(current), reading.load)
         };
         decision(seen, rule, Counted { needed, load, target: current, woken: 0, current }, told)
@@ -257,9 +262,13 @@ impl Planner {
 
     fn by_checks(&mut self, rule: Rule, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
         let (sizing, replacing) = (&self.sizing, self.replacing);
-        let next = choose(&supply.offers, sizing, 1).0.first().map_or(Capacity::ONE, |offer| offer.capacity);
-        let reading = Reading::of(rule, &self.checks.samples, seen, sizing, next.units());
-        self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing })
+        let most = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX);
+        let started = sizes(&supply.offers, sizing, most);
+        let resupplied = started != self.started;
+        self.started = started;
+        let coming = Coming { falling: &supply.falling, started: &self.started };
+        let reading = Reading::of(rule, &self.checks.samples, seen, sizing, coming);
+        self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing, resupplied })
     }
 
     /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108).
@@ -324,64 +333,6 @@ impl Planner {
         let peak = self.window.peak();
         let reason = if peak == 0 { ScaleReason::Idle } else { ScaleReason::LowDemand };
         (peak.clamp(self.sizing.floor(), self.sizing.ceiling()), reason)
-    }
-}
-
-/// The fleet, counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Census {
-    ready: u32,
-    on_the_way: u32,
-    draining: u32,
-    parked: u32,
-}
-
-impl Census {
-    fn of(replicas: &[ReplicaFacts]) -> Self {
-        let mut census = Self::default();
-        for replica in replicas {
-            match replica.phase {
-                Phase::Ready => census.ready += 1,
-                Phase::Provisioning | Phase::Starting | Phase::Waking => census.on_the_way += 1,
-                Phase::Draining => census.draining += 1,
-                Phase::Parked => census.parked += 1,
-                Phase::Failed | Phase::Gone => {}
-            }
-        }
-        census
-    }
-
-    /// Replicas that count as capacity, now or soon.
-    fn current(&self) -> u32 {
-        self.ready.saturating_add(self.on_the_way)
-    }
-}
-
-/// The numbers of a decision.
-#[derive(Clone, Copy, Debug)]
-struct Counted {
-    needed: u32,
-    load: Option<u32>,
-    target: u32,
-    woken: u32,
-    current: u32,
-}
-
-fn decision(seen: &Observation, rule: Rule, counted: Counted, reason: ScaleReason) -> ScaleDecision {
-    let Counted { needed, load, target, woken, current } = counted;
-    ScaleDecision {
-        at: seen.at,
-        rule,
-        demand: seen.demand(),
-        queued: seen.queued,
-        promised: seen.promised,
-        oldest_wait: seen.oldest_wait,
-        load,
-        current,
-        needed,
-        target,
-        woken,
-        reason,
     }
 }
 

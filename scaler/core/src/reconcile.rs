@@ -77,9 +77,8 @@ pub enum Action {
 /// - Parked ones that are too many are stopped, those parked first before the others.
 pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &Sizing) -> Vec<Action> {
     let (existing, ceiling) = (replicas.len(), usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX));
-    let mut draining = of(replicas, &[Phase::Draining]);
-    let mut parked = of(replicas, &[Phase::Parked]);
-    parked.sort_by_key(|replica| (Reverse(replica.since), replica.id));
+    let mut draining = drained(replicas);
+    let mut parked = asleep(replicas);
     let ready = of(replicas, &[Phase::Ready]).len();
     let target = usize::try_from(goal.target).unwrap_or(usize::MAX);
     let current = ready + replicas.iter().filter(|replica| replica.is_on_its_way()).count();
@@ -88,8 +87,6 @@ pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &
     let mut actions: Vec<_> = failed.iter().map(|replica| Action::Stop(replica.id)).collect();
     if target > current {
         let missing = target - current;
-        draining
-            .sort_by_key(|replica| (Reverse(replica.conversations), Reverse(replica.in_flight), replica.id));
         let back: Vec<_> = draining.drain(..draining.len().min(missing)).collect();
         actions.extend(back.iter().map(|replica| Action::Undrain(replica.id)));
         let missing = missing - back.len();
@@ -108,6 +105,28 @@ pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &
     let most = if over == 0 { most } else { most.min(parked.len().saturating_sub(over)) };
     actions.extend(rest(draining, &parked, most, now, sizing));
     actions
+}
+
+/// Those that come back before anything is started, the first first.
+pub fn returning<'a>(falling: &Falling, replicas: &'a [ReplicaFacts]) -> Vec<&'a ReplicaFacts> {
+    let (mut all, parked) = (drained(replicas), asleep(replicas));
+    let woken = sleepers(falling, &parked);
+    all.extend(woken.iter().filter_map(|id| parked.iter().find(|replica| replica.id == *id)));
+    all
+}
+
+/// Those that drain, the first to be taken back first.
+fn drained(replicas: &[ReplicaFacts]) -> Vec<&ReplicaFacts> {
+    let mut draining = of(replicas, &[Phase::Draining]);
+    draining.sort_by_key(|replica| (Reverse(replica.conversations), Reverse(replica.in_flight), replica.id));
+    draining
+}
+
+/// Those that are parked, the last that was first.
+fn asleep(replicas: &[ReplicaFacts]) -> Vec<&ReplicaFacts> {
+    let mut parked = of(replicas, &[Phase::Parked]);
+    parked.sort_by_key(|replica| (Reverse(replica.since), replica.id));
+    parked
 }
 
 /// What becomes of those that drain and stay so, and of those that are parked, in order of parking, the last first.

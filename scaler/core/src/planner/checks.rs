@@ -60,6 +60,8 @@ pub(super) struct Look<'a> {
     pub(super) reading: Reading,
     /// A ready replica was lost, and its successor is not ordered yet.
     pub(super) replacing: bool,
+    /// What is started next is of another size than at the last evaluation.
+    pub(super) resupplied: bool,
 }
 
 impl Checks {
@@ -111,6 +113,8 @@ impl Checks {
         if self.watched.total() >= self.next {
             self.next = self.watched.total() + CHECK;
             level = self.check(look, level);
+        } else if look.resupplied && !look.replacing && self.is_by_load() {
+            level = still_needed(look, level);
         }
         let (ready, on_the_way) = (look.fleet.ready, look.fleet.on_the_way);
         if let Some(need) = queue::need(look.seen, ready, on_the_way, STEP, look.sizing)
@@ -167,8 +171,12 @@ impl Checks {
         {
             return self.grow(current, need.replicas.max(more.unwrap_or(0)), need.cause);
         }
-        // What could not be had so far and is not needed any more is not ordered later.
-        needed.map_or(level, |needed| level.min(needed.max(current)))
+        still_needed(look, level)
+    }
+
+    /// What is wanted more than there is, is wanted for the load.
+    fn is_by_load(&self) -> bool {
+        matches!(self.cause, ScaleReason::Demand | ScaleReason::Step { .. })
     }
 
     fn grow(&mut self, current: u32, needed: u32, cause: ScaleReason) -> u32 {
@@ -221,6 +229,11 @@ impl Checks {
             _ => ScaleReason::Steady,
         }
     }
+}
+
+/// What could not be had so far and is not needed any more is not ordered later.
+fn still_needed(look: &Look<'_>, level: u32) -> u32 {
+    look.reading.needed.map_or(level, |needed| level.min(needed.max(look.fleet.current())))
 }
 
 /// What the engines hold is not known. One that has just become ready is asked for the first time: until it has had time to

@@ -3,11 +3,12 @@
 
 use tidegate_shared::decision::Rule;
 use tidegate_shared::demand::Observation;
+use tidegate_shared::replica::Capacity;
 
 use super::Census;
 use crate::config::Sizing;
 use crate::guard::cool::Spare;
-use crate::reconcile::{Leaving, leaving};
+use crate::reconcile::{Falling, Leaving, leaving, returning};
 use crate::rule::samples::{Samples, held, serves};
 use crate::rule::token_load::{Filled, LOW, SURVIVORS, Scale};
 use crate::rule::{Mean, jobs};
@@ -28,12 +29,43 @@ pub(super) struct Reading {
     pub(super) survivors: Option<u32>,
 }
 
+/// What would come if more were needed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming<'a> {
+    /// Parked replicas that are still falling asleep.
+    pub(super) falling: &'a Falling,
+    /// Of those that are started, in order, the last for all further ones; empty where nobody knows.
+    pub(super) started: &'a [Capacity],
+}
+
+impl Coming<'_> {
+    /// In order: who drains, who is parked, and then what is started; where nobody knows how large that is, as large as
+    /// those that are there are on average.
+    fn sizes(self, scale: Scale, seen: &Observation, there: &[u128]) -> Vec<u128> {
+        let back = returning(self.falling, &seen.replicas);
+        let mut sizes: Vec<u128> = back.iter().map(|replica| scale.size(replica)).collect();
+        sizes.extend(self.started.iter().map(|size| scale.units(size.units())));
+        if self.started.is_empty() {
+            let all = there.iter().copied().fold(0, u128::saturating_add);
+            let count = u128::try_from(there.len()).unwrap_or(u128::MAX);
+            sizes.push(all.checked_div(count).unwrap_or_else(|| scale.units(Capacity::ONE.units())));
+        }
+        sizes
+    }
+}
+
 impl Reading {
-    /// What `seen` and the samples before it say by `rule`; a replica that would come has `next` units.
-    pub(super) fn of(rule: Rule, samples: &Samples, seen: &Observation, sizing: &Sizing, next: u32) -> Self {
+    /// What `seen` and the samples before it say by `rule`.
+    pub(super) fn of(
+        rule: Rule,
+        samples: &Samples,
+        seen: &Observation,
+        sizing: &Sizing,
+        coming: Coming<'_>,
+    ) -> Self {
         match rule {
             Rule::Jobs | Rule::Concurrency => Self::jobs(samples, seen, sizing),
-            Rule::TokenLoad => Self::tokens(samples, seen, next),
+            Rule::TokenLoad => Self::tokens(samples, seen, coming),
         }
     }
 
@@ -46,7 +78,7 @@ impl Reading {
         Self { needed, load: None, spare, fits: true, survivors: None }
     }
 
-    fn tokens(samples: &Samples, seen: &Observation, next: u32) -> Self {
+    fn tokens(samples: &Samples, seen: &Observation, coming: Coming<'_>) -> Self {
         let ready = || seen.replicas.iter().filter(|replica| replica.is_ready());
         let serving = || seen.replicas.iter().filter(|replica| serves(replica));
         let known = serving().all(|replica| held(replica).is_some());
@@ -79,7 +111,7 @@ impl Reading {
         let rest = size.saturating_sub(gone);
         let (spare, survivors) = spare(filled, size, rest, quiet);
         let fits = Filled::new(scale, Mean { sum: now, count: 1 }).is_below(SURVIVORS, rest);
-        let needed = Some(filled.needed(&sizes, scale.units(next)));
+        let needed = Some(filled.needed(&sizes, &coming.sizes(scale, seen, &sizes)));
         Self { needed, load: Some(filled.percent(size)), spare, fits, survivors }
     }
 }

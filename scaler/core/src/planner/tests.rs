@@ -2,6 +2,7 @@
 
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::Price;
+use tidegate_shared::replica::ReplicaFacts;
 
 use super::*;
 use crate::config::Mode;

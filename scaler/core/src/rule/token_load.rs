@@ -95,15 +95,14 @@ impl Filled {
     }
 
     /// Replicas needed to be no more than [`COMFORT`] full (B2). `sizes` are those that count now, the first to leave
-    /// first; `next` is the size of one that would come.
-    pub fn needed(self, sizes: &[u128], next: u128) -> u32 {
+    /// first; `coming` are those that would come, in order, the last as often as it takes.
+    pub fn needed(self, sizes: &[u128], coming: &[u128]) -> u32 {
         let load = self.scale.load(self.load);
         let all: u128 = sizes.iter().copied().fold(0, u128::saturating_add);
         let count = u32::try_from(sizes.len()).unwrap_or(u32::MAX);
         let missing = load.saturating_sub(self.share(COMFORT, all));
         if missing > 0 {
-            let more = missing.div_ceil(self.share(COMFORT, next).max(1));
-            return count.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+            return count.saturating_add(u32::try_from(self.more(missing, coming)).unwrap_or(u32::MAX));
         }
         let mut left = all;
         let spare = sizes.iter().take_while(|size| {
@@ -111,6 +110,20 @@ impl Filled {
             load <= self.share(COMFORT, left)
         });
         count.saturating_sub(u32::try_from(spare.count()).unwrap_or(u32::MAX))
+    }
+
+    /// How many of those that would come take `missing`.
+    fn more(self, mut missing: u128, coming: &[u128]) -> u128 {
+        let Some((last, first)) = coming.split_last() else { return missing };
+        let mut more = 0;
+        for size in first {
+            if missing == 0 {
+                return more;
+            }
+            missing = missing.saturating_sub(self.share(COMFORT, *size));
+            more += 1;
+        }
+        missing.div_ceil(self.share(COMFORT, *last).max(1)).saturating_add(more)
     }
 
     fn share(self, percent: u32, size: u128) -> u128 {

@@ -111,6 +111,34 @@ proptest! {
     }
 
     #[test]
+    fn b2_c2_what_is_told_as_needed_is_ordered_whatever_blocked_it(
+        ready in 1..5u32, units in 1..9u32, next in 1..9u32, percent in 61..300u64, blocked in 0..4u8,
+    ) {
+        let sizing = Sizing { price_cap: Some(Price(5)), ..sizing(Rule::TokenLoad, 0, 32) };
+        let mut engines = Engines::new(sizing, 0);
+        (0..ready).for_each(|_| engines.add(Phase::Ready, units));
+        (engines.tokens, engines.in_flight) = (UNIT * u64::from(ready * units) * percent / 100, ready);
+        let good = Offer::new("good", Capacity::new(next), Price(5));
+        engines.supply.offers = match blocked {
+            0 => vec![Offer { price: Price(6), ..good.clone() }],
+            1 | 2 => vec![Offer { free: Some(0), ..good.clone() }],
+            _ => vec![good.clone()],
+        };
+        engines.supply.grant.credit = (blocked > 1).then_some(tidegate_shared::offer::Money(0));
+        let plan = (0..40).map(|_| engines.pass_by(STEP_TIME)).last().unwrap();
+        let (needed, text) = (plan.why.needed, plan.why.to_string());
+        prop_assert!(text.contains(&format!("which needs {needed}")) && plan.is_startless(), "{text}");
+        prop_assert_eq!(plan.target, needed.min(ready + STEP), "{}", text);
+        (engines.supply.offers, engines.supply.grant.credit) = (vec![good], None);
+        let mut most = ready;
+        for _ in 0..300 {
+            engines.pass_by(STEP_TIME);
+            most = most.max(engines.count());
+        }
+        prop_assert_eq!(most, needed.min(32), "{}", text);
+    }
+
+    #[test]
     fn c_051_a_missing_figure_never_changes_the_fleet(
         ready in 1..6u32, percent in 0..100u64, missing in proptest::collection::vec((0..6usize, 0..4u8), 1..60),
     ) {

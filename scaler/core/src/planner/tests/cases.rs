@@ -121,6 +121,53 @@ fn c2_each_thing_that_blocks_growth_is_told_and_growth_resumes_at_the_next_evalu
     }
 }
 
+/// So many replicas of so many units each, filled to so many percent, where one like them costs $2.
+fn large(ready: u32, units: u32, percent: u64) -> Engines {
+    let mut engines = Engines::by_tokens(0, 8, 0);
+    (0..ready).for_each(|_| engines.add(Phase::Ready, units));
+    engines.tokens = UNIT * u64::from(ready * units) * percent / 100;
+    engines.in_flight = ready;
+    engines.supply.offers = vec![Offer::new("gpu", Capacity::new(units), Price(2_000_000))];
+    engines
+}
+
+#[test]
+fn b2_c2_what_blocks_growth_changes_no_count_and_buys_none_too_many_when_it_goes() {
+    let price = |engines: &mut Engines, cap| {
+        engines.planner.resize(Sizing { price_cap: cap, ..engines.planner.sizing().clone() });
+    };
+    for (ready, units, percent, needed) in [(2, 8, 90, 3), (3, 4, 80, 4)] {
+        let open = large(ready, units, percent).supply.offers;
+        let full = vec![Offer { free: Some(0), ..open[0].clone() }];
+        for (cap, offers) in [(Some(Price(1_000_000)), open.clone()), (None, full), (None, vec![])] {
+            let mut engines = large(ready, units, percent);
+            price(&mut engines, cap);
+            engines.supply.offers = offers;
+            let plan = engines.pass(75);
+            assert!(plan.is_startless(), "{}", plan.why);
+            assert_eq!((plan.why.needed, plan.target), (needed, needed), "{}", plan.why);
+            let seen = engines.observe();
+            assert_eq!(engines.planner.hold(&seen).needed, needed, "also while nobody answers");
+            price(&mut engines, None);
+            engines.supply.offers = open.clone();
+            engines.pass(300);
+            assert_eq!(starts(&engines), 1);
+        }
+    }
+}
+
+#[test]
+fn b2_c2_a_larger_offer_that_becomes_free_is_taken_no_more_often_than_it_needs() {
+    let mut engines = large(2, 8, 90);
+    let small = Offer { free: Some(0), ..Offer::new("small", Capacity::ONE, Price(1)) };
+    engines.supply.offers = vec![small.clone()];
+    let plan = engines.pass(75);
+    assert_eq!((plan.why.needed, plan.target), (10, 4), "eight small ones, two at a time");
+    engines.supply.offers = vec![small, Offer::new("large", Capacity::new(8), Price(2))];
+    let plan = engines.second();
+    assert_eq!((plan.why.needed, plan.orders.len(), starts(&engines)), (3, 1, 1));
+}
+
 #[test]
 fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
     let mut engines = filled(3, 80, 8);

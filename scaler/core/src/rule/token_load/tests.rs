@@ -14,21 +14,24 @@ fn filled(tokens: u128) -> Filled {
 
 #[test]
 fn b2_90_80_70_percent_need_exactly_4() {
-    assert_eq!(filled(900 + 800 + 700).needed(&[1000; 3], 1000), 4);
-    assert_eq!(filled(2401).needed(&[1000; 3], 1000), 5, "a token more");
+    assert_eq!(filled(900 + 800 + 700).needed(&[1000; 3], &[1000]), 4);
+    assert_eq!(filled(2401).needed(&[1000; 3], &[1000]), 5, "a token more");
     let a_third_of_a_token_more = Mean { sum: 2400 * 3 + 1, count: 3 };
-    assert_eq!(Filled::new(EQUAL, a_third_of_a_token_more).needed(&[1000; 3], 1000), 5);
-    assert_eq!(filled(1800).needed(&[1000; 3], 1000), 3);
-    assert_eq!(filled(0).needed(&[1000; 3], 1000), 0);
+    assert_eq!(Filled::new(EQUAL, a_third_of_a_token_more).needed(&[1000; 3], &[1000]), 5);
+    assert_eq!(filled(1800).needed(&[1000; 3], &[1000]), 3);
+    assert_eq!(filled(0).needed(&[1000; 3], &[1000]), 0);
 }
 
 #[test]
 fn b2_a_larger_gpu_counts_for_more() {
-    assert_eq!(filled(2400).needed(&[1000; 3], 2000), 4, "one of twice the size is one");
-    assert_eq!(filled(4800).needed(&[2000, 1000], 1000), 7);
-    assert_eq!(filled(4800).needed(&[2000, 1000], 5000), 3);
-    assert_eq!(filled(1200).needed(&[2000, 1000, 1000], 1000), 2, "the large one leaves first");
-    assert_eq!(filled(1200).needed(&[1000, 1000, 2000], 1000), 1, "the small ones do");
+    assert_eq!(filled(2400).needed(&[1000; 3], &[2000]), 4, "one of twice the size is one");
+    assert_eq!(filled(4800).needed(&[2000, 1000], &[1000]), 7);
+    assert_eq!(filled(4800).needed(&[2000, 1000], &[5000]), 3);
+    assert_eq!(filled(4800).needed(&[2000, 1000], &[4000, 1000]), 4, "4000 and 1000 more");
+    assert_eq!(filled(4801).needed(&[2000, 1000], &[4000, 1000]), 5);
+    assert_eq!(filled(1801).needed(&[2000, 1000], &[4000, 1000]), 3, "the first is enough");
+    assert_eq!(filled(1200).needed(&[2000, 1000, 1000], &[1000]), 2, "the large one leaves first");
+    assert_eq!(filled(1200).needed(&[1000, 1000, 2000], &[1000]), 1, "the small ones do");
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! The fleet in numbers, and the decision that tells them. It decides nothing.
+
+use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
+use tidegate_shared::demand::Observation;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
+
+/// The fleet, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Census {
+    pub(super) ready: u32,
+    pub(super) on_the_way: u32,
+    pub(super) draining: u32,
+    pub(super) parked: u32,
+}
+
+impl Census {
+    pub(super) fn of(replicas: &[ReplicaFacts]) -> Self {
+        let mut census = Self::default();
+        for replica in replicas {
+            match replica.phase {
+                Phase::Ready => census.ready += 1,
+                Phase::Provisioning | Phase::Starting | Phase::Waking => census.on_the_way += 1,
+                Phase::Draining => census.draining += 1,
+                Phase::Parked => census.parked += 1,
+                Phase::Failed | Phase::Gone => {}
+            }
+        }
+        census
+    }
+
+    /// Replicas that count as capacity, now or soon.
+    pub(super) fn current(&self) -> u32 {
+        self.ready.saturating_add(self.on_the_way)
+    }
+}
+
+/// The numbers of a decision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub(super) needed: u32,
+    pub(super) load: Option<u32>,
+    pub(super) target: u32,
+    pub(super) woken: u32,
+    pub(super) current: u32,
+}
+
+pub(super) fn decision(
+    seen: &Observation,
+    rule: Rule,
+    counted: Counted,
+    reason: ScaleReason,
+) -> ScaleDecision {
+    let Counted { needed, load, target, woken, current } = counted;
+    ScaleDecision {
+        at: seen.at,
+        rule,
+        demand: seen.demand(),
+        queued: seen.queued,
+        promised: seen.promised,
+        oldest_wait: seen.oldest_wait,
+        load,
+
+        current,
+        needed,
+        target,
+        woken,
+        reason,
+    }
+}

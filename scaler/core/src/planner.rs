@@ -26,6 +26,7 @@ use reading::{Coming, Reading};
 
 mod census;
 mod checks;
+mod queues;
 mod reading;
 
 /// The time between two evaluations when nothing asks for one sooner (A2).

@@ -1,20 +1,19 @@
 //! What the rules that look every 30 s remember (token load and jobs), and what they make of it: the size that is wanted
 //! until the next check. It never asks whether growth can be had.
 
-use std::collections::VecDeque;
-
 use tidegate_shared::decision::{Rule, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
 
+use super::queues::{EngineQueues, Jump};
 use super::{Census, Verdict};
 use crate::config::Sizing;
 use crate::guard::confirm::{CHECKS, Confirm};
 use crate::guard::cool::{Cool, Spare};
 use crate::guard::watched::Watched;
 use crate::rule::samples::Samples;
-use crate::rule::token_load::{self, Queues};
+use crate::rule::token_load;
 use crate::rule::{Need, queue};
 
 use super::reading::Reading;
@@ -23,11 +22,6 @@ use super::reading::Reading;
 pub const CHECK: Duration = Duration::from_secs(30);
 /// Replicas that are added in one step, at most (B4).
 pub const STEP: u32 = 2;
-/// How long an engine's queue must have lasted to count in a burst: one look at it may have met a spike.
-const SETTLED: Duration = Duration::from_secs(5);
-/// The least time between two looks at the engines' queues.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// How long an engine that has just become ready may take to tell for the first time what it holds.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 
@@ -38,10 +32,7 @@ pub(super) struct Checks {
     pub(super) samples: Samples,
     confirm: Confirm,
     cool: Cool,
-    /// The engines' queues of the last [`SETTLED`], in watched time.
-    lately: VecDeque<(Duration, Queues)>,
-    /// And what had lasted of them at the last check.
-    before: Option<Queues>,
+    queues: EngineQueues,
     /// When to check next, in watched time.
     next: Duration,
     /// How many there should be; `None` until first asked.
@@ -71,8 +62,7 @@ impl Checks {
             samples: Samples::default(),
             confirm: Confirm::default(),
             cool: Cool::default(),
-            lately: VecDeque::new(),
-            before: None,
+            queues: EngineQueues::default(),
             next: CHECK,
             level: None,
             cause: ScaleReason::Demand,
@@ -85,12 +75,7 @@ impl Checks {
         self.step = self.watched.see(seen.at);
         let at = self.watched.total();
         self.samples.see(seen, at);
-        while self.lately.front().is_some_and(|(taken, _)| at.saturating_sub(*taken) >= SETTLED) {
-            self.lately.pop_front();
-        }
-        if self.lately.back().is_none_or(|(taken, _)| at.saturating_sub(*taken) >= LOOK) {
-            self.lately.push_back((at, Queues::of(seen)));
-        }
+        self.queues.see(seen, at);
     }
 
     /// Watched time until the next check.
@@ -113,6 +98,11 @@ impl Checks {
         if self.watched.total() >= self.next {
             self.next = self.watched.total() + CHECK;
             level = self.check(look, level);
+        } else if let Some(jump) = self.queues.look_again(look.seen, self.watched.total())
+            && let Some(need) = burst(look, jump)
+            && need.replicas > current
+        {
+            level = self.grow(look, need.replicas, need.cause);
         } else if look.resupplied && !look.replacing && self.is_by_load() {
             level = still_needed(look, level);
         }
@@ -149,27 +139,23 @@ impl Checks {
     /// What is wanted from this check on (B3, B4).
     fn check(&mut self, look: &Look<'_>, level: u32) -> u32 {
         let current = look.fleet.current();
-        let settled = self.settled(look.seen);
-        let grew = self.before.as_ref().map_or(0, |before| settled.growth(before));
-        let waiting = settled.waiting();
-        self.before = Some(settled);
-
+        let jump = self.queues.check(look.seen, self.watched.total());
         let needed = look.reading.needed;
         if let Some(needed) = needed {
             self.confirm.check(needed > current);
         }
         let more = needed.filter(|needed| *needed > current);
         match (look.rule, more) {
-            (Rule::Jobs, Some(needed)) => return self.grow(current, needed, ScaleReason::Demand),
+            (Rule::Jobs, Some(needed)) => return self.grow(look, needed, ScaleReason::Demand),
             (_, Some(needed)) if self.confirm.is_confirmed() => {
-                return self.grow(current, needed, ScaleReason::Demand);
+                return self.grow(look, needed, ScaleReason::Demand);
             }
             _ => {}
         }
-        if let Some(need) = burst(look, grew, waiting)
+        if let Some(need) = jump.and_then(|jump| burst(look, jump))
             && need.replicas > current
         {
-            return self.grow(current, need.replicas.max(more.unwrap_or(0)), need.cause);
+            return self.grow(look, need.replicas.max(more.unwrap_or(0)), need.cause);
         }
         still_needed(look, level)
     }
@@ -179,15 +165,11 @@ impl Checks {
         matches!(self.cause, ScaleReason::Demand | ScaleReason::Step { .. })
     }
 
-    fn grow(&mut self, current: u32, needed: u32, cause: ScaleReason) -> u32 {
-        let most = current.saturating_add(STEP);
+    fn grow(&mut self, look: &Look<'_>, needed: u32, cause: ScaleReason) -> u32 {
+        self.queues.acted(look.seen);
+        let most = look.fleet.current().saturating_add(STEP);
         self.cause = if needed > most { ScaleReason::Step { most: STEP } } else { cause };
         needed.min(most)
-    }
-
-    /// What has lasted of the engines' queues.
-    fn settled(&self, seen: &Observation) -> Queues {
-        self.lately.iter().fold(Queues::of(seen), |least, (_, queues)| least.least(queues))
     }
 
     fn reason(&self, look: &Look<'_>, level: u32, target: u32) -> ScaleReason {
@@ -249,9 +231,8 @@ fn unknown(look: &Look<'_>) -> ScaleReason {
     }
 }
 
-/// What engines' queues that grew by `grew` ask for, of which `waiting` requests are left: a replica for each target's
-/// worth of them (B3).
-fn burst(look: &Look<'_>, grew: u32, waiting: u32) -> Option<Need> {
+/// What a jump of the engines' queues asks for: a replica for each target's worth of those that wait in them (B3).
+fn burst(look: &Look<'_>, Jump { grew, waiting }: Jump) -> Option<Need> {
     let (ready, each) = (look.fleet.ready, look.sizing.target());
     let applies = look.rule == Rule::TokenLoad && token_load::is_burst(grew, ready.saturating_mul(each));
     applies.then(|| Need {

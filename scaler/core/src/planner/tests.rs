@@ -10,6 +10,7 @@ use crate::config::Mode;
 mod cases;
 pub(super) mod fleet;
 mod jobs;
+mod queues;
 mod tokens;
 
 /// A planner, a fleet that does at once what it is told, and a clock that the test turns.

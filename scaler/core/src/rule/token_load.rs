@@ -161,11 +161,24 @@ impl Queues {
         self.0.iter().filter_map(|(_, waiting)| *waiting).fold(0, u32::saturating_add)
     }
 
+    /// Requests that wait in the engine of this replica; `None` where it is not known.
+    pub fn of_replica(&self, id: ReplicaId) -> Option<u32> {
+        self.0.iter().find(|(known, _)| *known == id).and_then(|(_, waiting)| *waiting)
+    }
+
+    /// The shorter of both for each replica, or the one that is known.
+    pub fn least_known(&self, other: &Self) -> Self {
+        let shorter = |(id, now): &(ReplicaId, Option<u32>)| {
+            let then = other.of_replica(*id);
+            (*id, now.zip(then).map(|(now, then)| now.min(then)).or(*now).or(then))
+        };
+        Self(self.0.iter().map(shorter).collect())
+    }
+
     /// The shorter of both for each replica: what has lasted. What is not known in either is not known.
     pub fn least(&self, other: &Self) -> Self {
         let shorter = |(id, now): &(ReplicaId, Option<u32>)| {
-            let then = other.0.iter().find(|(known, _)| known == id).and_then(|(_, waiting)| *waiting);
-            (*id, now.zip(then).map(|(now, then)| now.min(then)))
+            (*id, now.zip(other.of_replica(*id)).map(|(now, then)| now.min(then)))
         };
         Self(self.0.iter().map(shorter).collect())
     }

@@ -29,6 +29,8 @@ pub(crate) struct Engines {
     pub(crate) oldest_wait: Duration,
     /// Requests that wait inside the first ready engine.
     pub(crate) waiting: u32,
+    /// What each unit of an engine runs at a time; others wait inside it.
+    pub(crate) slots: u32,
     /// How long a start takes.
     pub(crate) load: Duration,
     /// What every step did, oldest first.
@@ -51,6 +53,7 @@ impl Engines {
             queued: 0,
             oldest_wait: Duration::ZERO,
             waiting: 0,
+            slots: u32::MAX,
             load: Duration::from_secs(60),
             actions: Vec::new(),
             last_id: 0,
@@ -89,7 +92,8 @@ impl Engines {
             left = (left.0 - share, left.1 - requests);
             replica.load = Some(Tokens(share));
             replica.memory = Some(Tokens(UNIT * units(replica)));
-            replica.waiting = Some(waiting.take().unwrap_or(0));
+            let places = replica.capacity.units().saturating_mul(self.slots);
+            replica.waiting = Some(waiting.take().unwrap_or(0) + requests.saturating_sub(places));
             replica.in_flight = requests;
         }
         Observation {

@@ -1,0 +1,79 @@
+//! What the engines' own queues say in time (B3): whether they have jumped since the last check. It decides nothing.
+
+use std::collections::VecDeque;
+
+use tidegate_shared::demand::Observation;
+use tidegate_shared::time::Duration;
+
+use crate::rule::token_load::Queues;
+
+/// How long an engine's queue must have lasted to count: one look at it may have met a spike.
+const SETTLED: Duration = Duration::from_secs(5);
+/// The least time between two looks at the engines' queues.
+const LOOK: Duration = Duration::from_secs(1);
+/// For so long after a check it is looked at again for a jump that came just before it, and had not lasted yet: no jump
+/// waits for longer than from one check to the next, though what engines tell is up to two seconds old.
+const AGAIN: Duration = Duration::from_secs(7);
+/// By how many requests the queues have grown, and how many wait in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Jump {
+    pub(super) grew: u32,
+    pub(super) waiting: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EngineQueues {
+    /// The queues of the last [`SETTLED`], in watched time.
+    lately: VecDeque<(Duration, Queues)>,
+    /// What had lasted of them at the last check; before the first one, what was there when the watch began.
+    before: Option<Queues>,
+    /// The same of the check before that, and until when it is still looked back to.
+    earlier: Option<(Duration, Queues)>,
+}
+
+impl EngineQueues {
+    /// Takes in what is there at watched time `at`.
+    pub(super) fn see(&mut self, seen: &Observation, at: Duration) {
+        while self.lately.front().is_some_and(|(taken, _)| at.saturating_sub(*taken) >= SETTLED) {
+            self.lately.pop_front();
+        }
+        if self.lately.back().is_none_or(|(taken, _)| at.saturating_sub(*taken) >= LOOK) {
+            self.lately.push_back((at, Queues::of(seen)));
+        }
+        if self.before.is_none() && at >= SETTLED {
+            let known = |least: Queues, (_, queues): &(Duration, Queues)| least.least_known(queues);
+            self.before = Some(self.lately.iter().fold(Queues::of(seen), known));
+        }
+    }
+
+    /// How they have grown by this check since the one before.
+    pub(super) fn check(&mut self, seen: &Observation, at: Duration) -> Option<Jump> {
+        let lasted = self.lasted(seen);
+        let jump = self.before.as_ref().map(|before| jump(&lasted, before));
+        self.earlier = self.before.take().map(|before| (at.saturating_add(AGAIN), before));
+        self.before = Some(lasted);
+        jump
+    }
+
+    /// The same shortly after a check: what came just before it counts as soon as it has lasted.
+    pub(super) fn look_again(&self, seen: &Observation, at: Duration) -> Option<Jump> {
+        let (until, earlier) = self.earlier.as_ref()?;
+        (at <= *until).then(|| jump(&self.lasted(seen), earlier))
+    }
+
+    /// Replicas are ordered: what waits now is provided for.
+    pub(super) fn acted(&mut self, seen: &Observation) {
+        self.earlier = None;
+        self.before = Some(self.lasted(seen));
+    }
+
+    /// What has lasted of them.
+    fn lasted(&self, seen: &Observation) -> Queues {
+        self.lately.iter().fold(Queues::of(seen), |least, (_, queues)| least.least(queues))
+    }
+}
+
+fn jump(lasted: &Queues, before: &Queues) -> Jump {
+    Jump { grew: lasted.growth(before), waiting: lasted.waiting() }
+}

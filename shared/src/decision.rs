@@ -166,6 +166,11 @@ pub enum ScaleReason {
         /// In percent, rounded down.
         percent: u32,
     },
+    /// Load is low, but with one fewer so many requests would wait inside the engines, which have been seen full (B5).
+    WouldQueue {
+        /// Requests, rounded up.
+        waiting: u32,
+    },
     /// Demand was low for the whole window (A4, B5).
     LowDemand,
     /// Nothing was in progress for the whole window (A5).
@@ -224,6 +229,7 @@ impl ScaleReason {
             Self::OnTheirWay { .. } => "on_their_way",
             Self::Cooling { .. } => "cooling",
             Self::Survivors { .. } => "survivors",
+            Self::WouldQueue { .. } => "would_queue",
             Self::LowDemand => "low_demand",
             Self::Idle => "idle",
             Self::AutoscaleOff => "autoscale_off",
@@ -260,6 +266,9 @@ pub struct ScaleDecision {
     /// Share of the ready replicas' memory that requests held, in percent, rounded down; `None` where it is not known
     /// or not what the rule goes by.
     pub load: Option<u32>,
+    /// Requests that wait inside the engines while nothing is free there, where it is they who need one more (B3).
+    #[serde(default)]
+    pub engine_queue: u32,
     /// Replicas that count: ready ones and those on their way.
     pub current: u32,
     /// Replicas that the rule asks for, before any guard.
@@ -279,11 +288,18 @@ impl ScaleDecision {
         let Self { demand, needed, .. } = self;
         let waiting = self.waiting("queued");
         match (self.load, demand) {
+            _ if self.engine_queue > 0 => format!("{}, which needs {needed}", self.crowded()),
             (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
             (None, 0) => "nothing is in progress".to_owned(),
             (None, 1) => format!("1 in progress{waiting} needs {needed}"),
             (None, _) => format!("{demand} in progress{waiting} need {needed}"),
         }
+    }
+
+    /// Who waits inside the engines, as `5 wait inside the engines and nothing is free there`.
+    pub fn crowded(&self) -> String {
+        let wait = if self.engine_queue == 1 { "waits" } else { "wait" };
+        format!("{} {wait} inside the engines and nothing is free there", self.engine_queue)
     }
 
     /// Who of the demand is at no replica, as ` (12 queued, 9 told to come back)`; `queued` is the word for those who
@@ -320,6 +336,9 @@ impl ScaleDecision {
             }
             ScaleReason::Survivors { percent } => {
                 write!(f, "{needs}; with one fewer, survivors would be at {percent} %")
+            }
+            ScaleReason::WouldQueue { waiting } => {
+                write!(f, "{needs}; with one fewer, {waiting} would wait inside the engines")
             }
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
             ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),

@@ -88,6 +88,7 @@ impl Plan {
 struct Verdict {
     needed: u32,
     load: Option<u32>,
+    engine_queue: u32,
     target: u32,
     reason: ScaleReason,
 }
@@ -168,14 +169,14 @@ impl Planner {
             Rule::Concurrency => self.by_demand(&need, &fleet),
             Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
         };
-        let Verdict { needed, load, target, reason } = self.made_room(verdict, &supply.grant);
+        let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
         let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
         let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
         let woken = missing.min(fleet.parked.saturating_sub(late));
         let (orders, blocked) = self.orders(missing - woken, supply, now);
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
-        let counted = Counted { needed, load, target, woken, current: fleet.current() };
+        let counted = Counted { needed, load, engine_queue, target, woken, current: fleet.current() };
         let reason = match blocked.unwrap_or(reason) {
             ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => ScaleReason::NoCapacity,
             reason => reason,
@@ -210,7 +211,12 @@ impl Planner {
             let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, coming);
             (reading.needed.unwrap_or(current), reading.load)
         };
-        decision(seen, rule, Counted { needed, load, target: current, woken: 0, current }, told)
+        decision(
+            seen,
+            rule,
+            Counted { needed, load, engine_queue: 0, target: current, woken: 0, current },
+            told,
+        )
     }
 
     /// The rule in force. Once token load was possible, `auto` keeps to it: figures that go missing hold the fleet, and
@@ -253,12 +259,18 @@ impl Planner {
     /// `autoscale = false` (C1).
     fn held(&mut self, needed: u32) -> Verdict {
         self.checks.restart();
-        Verdict { needed, load: None, target: self.sizing.floor(), reason: ScaleReason::AutoscaleOff }
+        Verdict {
+            needed,
+            load: None,
+            engine_queue: 0,
+            target: self.sizing.floor(),
+            reason: ScaleReason::AutoscaleOff,
+        }
     }
 
     fn by_demand(&self, need: &Need, fleet: &Census) -> Verdict {
         let (target, reason) = self.size(need, fleet);
-        Verdict { needed: need.replicas, load: None, target, reason }
+        Verdict { needed: need.replicas, load: None, engine_queue: 0, target, reason }
     }
 
     fn by_checks(&mut self, rule: Rule, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
@@ -269,7 +281,11 @@ impl Planner {
         self.started = started;
         let coming = Coming { falling: &supply.falling, started: &self.started };
         let reading = Reading::of(rule, &self.checks.samples, seen, sizing, coming);
-        self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing, resupplied })
+        let (full, crowd) = match rule {
+            Rule::TokenLoad => self.checks.places(seen, &reading),
+            Rule::Jobs | Rule::Concurrency => (None, None),
+        };
+        self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing, resupplied, full, crowd })
     }
 
     /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108).

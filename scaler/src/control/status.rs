@@ -194,6 +194,7 @@ mod tests {
             at: Instant::from_micros(at),
             rule: Rule::Concurrency,
             load: None,
+            engine_queue: 0,
             demand: 0,
             queued: 0,
             promised: 0,

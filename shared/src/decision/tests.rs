@@ -8,6 +8,7 @@ fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
         at: Instant::ZERO,
         rule: Rule::Concurrency,
         load: None,
+        engine_queue: 0,
         demand,
         queued: 3,
         promised: 0,
@@ -58,6 +59,7 @@ fn e1_q2_who_was_told_to_come_back_is_told_apart_from_the_queue() {
             at: Instant::ZERO,
             rule: Rule::Concurrency,
             load: None,
+            engine_queue: 0,
             demand,
             queued,
             promised,
@@ -87,6 +89,7 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
             promised: 0,
             oldest_wait: Duration::ZERO,
             load,
+            engine_queue: 0,
             current: 3,
             needed,
             target: 3,
@@ -133,6 +136,7 @@ fn c6_e1_who_is_woken_is_told_beside_the_reason() {
             at: Instant::ZERO,
             rule: Rule::Concurrency,
             load: None,
+            engine_queue: 0,
             demand: 40,
             queued: 0,
             promised: 0,
@@ -148,4 +152,33 @@ fn c6_e1_who_is_woken_is_told_beside_the_reason() {
     assert_eq!(told(0), "40 in progress need 2");
     assert_eq!(told(1), "40 in progress need 2; 1 parked replica is woken");
     assert_eq!(told(2), "40 in progress need 2; 2 parked replicas are woken");
+}
+
+#[test]
+fn b3_e1_who_waits_inside_the_engines_is_told_with_what_that_needs() {
+    let told = |engine_queue, reason| {
+        let decision = ScaleDecision {
+            at: Instant::ZERO,
+            rule: Rule::TokenLoad,
+            load: Some(1),
+            engine_queue,
+            demand: 9,
+            queued: 0,
+            promised: 0,
+            oldest_wait: Duration::ZERO,
+            current: 1,
+            needed: 2,
+            target: 2,
+            woken: 0,
+            reason,
+        };
+        decision.to_string()
+    };
+    let needs = "inside the engines and nothing is free there, which needs 2";
+    assert_eq!(told(5, ScaleReason::Demand), format!("5 wait {needs}"));
+    assert_eq!(told(1, ScaleReason::AtMax), format!("1 waits {needs}, but max is 2"));
+    assert_eq!(
+        told(0, ScaleReason::WouldQueue { waiting: 4 }),
+        "memory is 1 % full, which needs 2; with one fewer, 4 would wait inside the engines"
+    );
 }

@@ -103,6 +103,9 @@ impl Facts<'_> {
     pub(super) fn needs(&self, decision: &ScaleDecision) -> String {
         let ScaleDecision { demand, queued, promised, needed, load, rule, .. } = decision;
         let replicas = count(*needed, "replica");
+        if decision.engine_queue > 0 {
+            return format!("{}, which needs {replicas}", decision.crowded());
+        }
         if let Some(load) = load {
             return format!("the replicas' memory is {load} % full, which needs {replicas}");
         }
@@ -138,8 +141,9 @@ impl Facts<'_> {
     /// Who waits here and who was told to come back, to follow a comma or a semicolon.
     pub(super) fn waits(&self) -> String {
         let (queued, told) = (self.seen.queued, self.seen.promised);
+        let inside = self.decision().is_some_and(|decision| decision.engine_queue > 0);
         let here = match (queued, span(self.seen.oldest_wait)) {
-            (0, _) if told == 0 => "nobody waits".to_owned(),
+            (0, _) if told == 0 && !inside => "nobody waits".to_owned(),
             (0, _) => "nobody waits here".to_owned(),
             (1, oldest) => format!("1 request waits, for {oldest} so far"),
             (_, oldest) => format!("{queued} requests wait, the oldest for {oldest}"),

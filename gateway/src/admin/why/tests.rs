@@ -45,6 +45,7 @@ impl Case {
             promised: 0,
             oldest_wait: Duration::ZERO,
             load: None,
+            engine_queue: 0,
             current: ready,
             needed,
             target: ready,

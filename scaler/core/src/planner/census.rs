@@ -39,6 +39,7 @@ impl Census {
 pub(super) struct Counted {
     pub(super) needed: u32,
     pub(super) load: Option<u32>,
+    pub(super) engine_queue: u32,
     pub(super) target: u32,
     pub(super) woken: u32,
     pub(super) current: u32,
@@ -50,7 +51,7 @@ pub(super) fn decision(
     counted: Counted,
     reason: ScaleReason,
 ) -> ScaleDecision {
-    let Counted { needed, load, target, woken, current } = counted;
+    let Counted { needed, load, engine_queue, target, woken, current } = counted;
     ScaleDecision {
         at: seen.at,
         rule,
@@ -59,7 +60,7 @@ pub(super) fn decision(
         promised: seen.promised,
         oldest_wait: seen.oldest_wait,
         load,
-
+        engine_queue,
         current,
         needed,
         target,

@@ -12,8 +12,9 @@ use crate::config::Sizing;
 use crate::guard::confirm::{CHECKS, Confirm};
 use crate::guard::cool::{Cool, Spare};
 use crate::guard::watched::Watched;
+use crate::reconcile::{Leaving, leaving};
 use crate::rule::samples::Samples;
-use crate::rule::token_load;
+use crate::rule::token_load::{self, COMFORT};
 use crate::rule::{Need, queue};
 
 use super::reading::Reading;
@@ -53,6 +54,30 @@ pub(super) struct Look<'a> {
     pub(super) replacing: bool,
     /// What is started next is of another size than at the last evaluation.
     pub(super) resupplied: bool,
+    /// Requests that wait inside the engines while nothing is free.
+    pub(super) full: Option<u32>,
+    /// So many would wait inside the engines with one replica fewer.
+    pub(super) crowd: Option<u32>,
+}
+
+impl Look<'_> {
+    /// Replicas that are needed: by the load, or one more while nothing is free (B2, B3).
+    fn needed(&self) -> Option<u32> {
+        self.reading.needed.max(self.full.map(|_| self.fleet.ready.saturating_add(1)))
+    }
+
+    /// Those that wait inside the engines, where it is they who need more.
+    fn engine_queue(&self) -> u32 {
+        self.full.filter(|_| self.needed() > self.reading.needed).unwrap_or(0)
+    }
+
+    /// Whether one fewer would do, by the load and by the places.
+    fn spare(&self) -> Spare {
+        match self.reading.spare {
+            Spare::Yes if self.crowd.is_some() => Spare::No,
+            spare => spare,
+        }
+    }
 }
 
 impl Checks {
@@ -88,13 +113,22 @@ impl Checks {
         self.cool.restart();
     }
 
+    /// What the engines' queues say of the fleet: whether it is full, and how many would wait with one replica fewer.
+    pub(super) fn places(&mut self, seen: &Observation, reading: &Reading) -> (Option<u32>, Option<u32>) {
+        let full = self.queues.full(seen, reading.load.is_some_and(|load| load <= COMFORT));
+        let order = leaving(Leaving::LeastWarm, &seen.replicas);
+        let left = order.iter().skip(1).filter(|replica| replica.is_ready());
+        let left = left.map(|replica| replica.capacity.units()).fold(0, u32::saturating_add);
+        (full, self.queues.crowd(self.samples.jobs(), left))
+    }
+
     /// One evaluation.
     pub(super) fn decide(&mut self, look: &Look<'_>) -> Verdict {
         let current = look.fleet.current();
         // More than was wanted: what somebody adopted or ordered elsewhere, or a removal that could not be done. It goes
         // as all others do, after a whole time of quiet (C3).
         let mut level = self.level.unwrap_or(current).max(current);
-        self.cool.see(look.reading.spare, self.step);
+        self.cool.see(look.spare(), self.step);
         if self.watched.total() >= self.next {
             self.next = self.watched.total() + CHECK;
             level = self.check(look, level);
@@ -119,8 +153,9 @@ impl Checks {
         let target = level.clamp(look.sizing.floor(), look.sizing.ceiling());
         self.level = Some(target);
         Verdict {
-            needed: look.reading.needed.unwrap_or(current),
+            needed: look.needed().unwrap_or(current),
             load: look.reading.load,
+            engine_queue: look.engine_queue(),
             target,
             reason: self.reason(look, level, target),
         }
@@ -130,7 +165,7 @@ impl Checks {
     fn may_remove(&self, look: &Look<'_>) -> bool {
         let held = look.seen.replicas.iter().any(|replica| replica.hold.is_some());
         !held
-            && look.reading.spare == Spare::Yes
+            && look.spare() == Spare::Yes
             && look.reading.fits
             && self.cool.low_for() >= look.sizing.cool
             && look.fleet.current() > look.sizing.floor()
@@ -140,11 +175,16 @@ impl Checks {
     fn check(&mut self, look: &Look<'_>, level: u32) -> u32 {
         let current = look.fleet.current();
         let jump = self.queues.check(look.seen, self.watched.total());
-        let needed = look.reading.needed;
-        if let Some(needed) = needed {
-            self.confirm.check(needed > current);
-        }
+        let (needed, stays) = (look.needed(), self.queues.stays(look.full));
         let more = needed.filter(|needed| *needed > current);
+        if needed.is_some() {
+            // A queue that has shrunk is a first one.
+            let goes_on = stays || look.reading.needed > Some(current);
+            self.confirm.check(more.is_some() && goes_on);
+            if more.is_some() && !goes_on {
+                self.confirm.check(true);
+            }
+        }
         match (look.rule, more) {
             (Rule::Jobs, Some(needed)) => return self.grow(look, needed, ScaleReason::Demand),
             (_, Some(needed)) if self.confirm.is_confirmed() => {
@@ -188,13 +228,19 @@ impl Checks {
                 () => self.cause.clone(),
             };
         }
-        let Some(needed) = look.reading.needed else { return unknown(look) };
+        let Some(needed) = look.needed() else { return unknown(look) };
         if needed > current && current >= sizing.ceiling() {
             return ScaleReason::AtMax;
         }
         if needed > current {
             let of = if look.rule == Rule::Jobs { 1 } else { CHECKS };
             return ScaleReason::Confirming { seen: self.confirm.seen().min(of - 1), of };
+        }
+        if let (Spare::Yes, Some(waiting)) = (look.reading.spare, look.crowd)
+            && current > sizing.floor()
+            && look.fleet.on_the_way == 0
+        {
+            return ScaleReason::WouldQueue { waiting };
         }
         match (look.reading.spare, look.reading.survivors) {
             _ if look.fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: look.fleet.on_the_way },
@@ -215,7 +261,7 @@ impl Checks {
 
 /// What could not be had so far and is not needed any more is not ordered later.
 fn still_needed(look: &Look<'_>, level: u32) -> u32 {
-    look.reading.needed.map_or(level, |needed| level.min(needed.max(look.fleet.current())))
+    look.needed().map_or(level, |needed| level.min(needed.max(look.fleet.current())))
 }
 
 /// What the engines hold is not known. One that has just become ready is asked for the first time: until it has had time to

@@ -1,10 +1,13 @@
-//! What the engines' own queues say in time (B3): whether they have jumped since the last check. It decides nothing.
+//! What the engines' own queues say in time (B3): whether they have jumped since the last check, and whether one stands
+//! while nothing is free. It decides nothing.
 
 use std::collections::VecDeque;
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::time::Duration;
 
+use crate::rule::Mean;
+use crate::rule::places::{Places, full, most_at_queues, most_elsewhere};
 use crate::rule::token_load::Queues;
 
 /// How long an engine's queue must have lasted to count: one look at it may have met a spike.
@@ -14,6 +17,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// For so long after a check it is looked at again for a jump that came just before it, and had not lasted yet: no jump
 /// waits for longer than from one check to the next, though what engines tell is up to two seconds old.
 const AGAIN: Duration = Duration::from_secs(7);
+/// A queue that has lost no more than one in so many since the last check has stayed: engines take turns.
+const STAYS: u32 = 4;
+
 /// By how many requests the queues have grown, and how many wait in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Jump {
@@ -30,6 +36,12 @@ pub(super) struct EngineQueues {
     before: Option<Queues>,
     /// The same of the check before that, and until when it is still looked back to.
     earlier: Option<(Duration, Queues)>,
+    /// Those that waited at the last check while nothing was free.
+    stood: u32,
+    /// What the engines run at a time, as last seen where a queue was with memory to spare.
+    places: Option<Places>,
+    /// One is there now.
+    queueing: bool,
 }
 
 impl EngineQueues {
@@ -66,6 +78,34 @@ impl EngineQueues {
     pub(super) fn acted(&mut self, seen: &Observation) {
         self.earlier = None;
         self.before = Some(self.lasted(seen));
+    }
+
+    /// Those that wait while nothing is free. A queue where memory is to `spare` tells what the engines run at a time.
+    pub(super) fn full(&mut self, seen: &Observation, spare: bool) -> Option<u32> {
+        let lasted = self.lasted(seen);
+        let most = most_at_queues(seen, &lasted).filter(|most| most.running > 0);
+        match (most, self.places) {
+            // As long as there is one the most counts: at its end, requests are gone before engines tell.
+            (Some(most), Some(before)) if spare && self.queueing => self.places = Some(most.more(before)),
+            (Some(most), _) if spare => self.places = Some(most),
+            (None, Some(before)) => {
+                self.places = most_elsewhere(seen, &lasted).map(|more| more.more(before)).or(self.places);
+            }
+            _ => {}
+        }
+        self.queueing = most.is_some();
+        full(seen, &lasted)
+    }
+
+    /// Whether the queue at this check, where nothing is free, has stood since the one before.
+    pub(super) fn stays(&mut self, full: Option<u32>) -> bool {
+        let before = std::mem::replace(&mut self.stood, full.unwrap_or(0));
+        before > 0 && self.stood >= before - before / STAYS
+    }
+
+    /// How many of `jobs` would wait inside engines of so many units in all.
+    pub(super) fn crowd(&self, jobs: Option<Mean>, units: u32) -> Option<u32> {
+        self.places.filter(|_| units > 0)?.short(jobs?, units)
     }
 
     /// What has lasted of them.

@@ -5,6 +5,7 @@ use tidegate_shared::decision::ScaleReason;
 
 pub mod concurrency;
 pub mod jobs;
+pub mod places;
 pub mod queue;
 pub mod samples;
 pub mod token_load;

@@ -1,10 +1,40 @@
-//! Slow first tokens, failing starts, replicas that are taken out, and what comes first.
+//! Queues inside the engines, slow first tokens, failing starts, replicas that are taken out, and what comes first.
 
 use tidegate_shared::replica::Hold;
 use tidegate_shared::request::Route;
 
 use super::*;
 use crate::pool::{Cause, Fault, Trust, Unfit};
+
+#[test]
+fn e2_b3_who_waits_inside_full_engines_is_told_while_it_is_confirmed_and_at_max() {
+    let mut case = Case::new(1, 9, 2, ScaleReason::Confirming { seen: 1, of: 2 }).by_tokens(1);
+    let inside = |case: &mut Case| {
+        case.view.newest.iter_mut().for_each(|newest| newest.engine_queue = 5);
+    };
+    inside(&mut case);
+    let told = case.finding(Line::NoNewReplica).text;
+    let needs = "5 wait inside the engines and nothing is free there, which needs 2 replicas";
+    assert!(told.starts_with(needs), "{told}");
+    let mut full = Case::new(1, 9, 2, ScaleReason::AtMax).by_tokens(1);
+    inside(&mut full);
+    full.sizing.max = 1;
+    full.says(
+        Line::AtMax,
+        Standing::Now,
+        &format!("max is 1 and 1 is there, while {needs}; nobody waits here"),
+    );
+}
+
+#[test]
+fn e2_b5_a_fleet_that_stays_for_its_places_tells_who_would_wait() {
+    let places = Case::new(2, 12, 1, ScaleReason::WouldQueue { waiting: 4 }).by_tokens(1);
+    places.says(
+        Line::WontDrop,
+        Standing::Now,
+        "the replicas' memory is 1 % full, which needs 1 replica, and 2 are there: without one, 4 requests would wait inside the engines, as far as they have shown how many they run at a time",
+    );
+}
 
 #[test]
 fn a1_traffic_that_has_drifted_is_told_with_what_to_do() {

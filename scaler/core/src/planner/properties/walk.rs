@@ -111,6 +111,33 @@ proptest! {
     }
 
     #[test]
+    fn b3_b5_constant_load_on_engines_of_so_many_places_never_oscillates(
+        ready in 0..6u32, max in 1..7u32, in_flight in 0..60u32, slots in 1..12u32, target in 1..40u32,
+        tokens in 0..UNIT,
+    ) {
+        let mut engines = fleet(Rule::TokenLoad, ready, max, if in_flight == 0 { 0 } else { tokens }, in_flight);
+        let queue_threshold = Duration::MAX;
+        let sizing = Sizing { queue_threshold, target_concurrency: target, ..engines.planner.sizing().clone() };
+        engines.planner.resize(sizing);
+        engines.slots = slots;
+        let mut sizes = vec![engines.count()];
+        for _ in 0..220 {
+            engines.pass_by(STEP_TIME);
+            sizes.push(engines.count());
+        }
+        // What is too small once finds out how much its engines run at a time, and grows by what waits then.
+        let turns = sizes.windows(2).filter(|pair| pair[0] != pair[1]).map(|pair| pair[0] < pair[1]).collect::<Vec<_>>();
+        let back = turns.windows(2).filter(|pair| pair[0] && !pair[1]).count();
+        let began = if ready == 0 { 1 } else { 0 };
+        sizes.dedup();
+        prop_assert!(back <= began + 1, "{sizes:?}");
+        // Whoever waits at the end waits because there may be no more, or because a place is free elsewhere.
+        let seen = engines.observe();
+        let all_wait = seen.replicas.iter().all(|replica| replica.waiting > Some(0));
+        prop_assert!(seen.replicas.is_empty() || !all_wait || engines.count() == max, "{seen:?}");
+    }
+
+    #[test]
     fn b2_c2_what_is_told_as_needed_is_ordered_whatever_blocked_it(
         ready in 1..5u32, units in 1..9u32, next in 1..9u32, percent in 61..300u64, blocked in 0..4u8,
     ) {

@@ -11,7 +11,7 @@ use tidegate_shared::decision::{ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Offer;
-use tidegate_shared::replica::{Phase, ReplicaFacts};
+use tidegate_shared::replica::{Phase, ReplicaFacts, Starts};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -241,7 +241,7 @@ impl Control {
             budget.capped(&self.name, matches!(plan.why.reason, ScaleReason::GatewayCap { .. }));
             (spending, plan, actions)
         });
-        self.fleet.hold_starts((!plan.is_startless()).then(|| planner.starts_from()));
+        let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
         self.status.spends(spending);
         self.status.looks_ahead(planner.next_check(now), offers);
@@ -249,6 +249,7 @@ impl Control {
         for action in actions {
             self.execute(action, &seen);
         }
+        self.fleet.hold_starts(starts);
         self.call_stops(now);
         Rest { longest: plan.next.since(now), pressed: true, changed: true }
     }
@@ -261,7 +262,7 @@ impl Control {
         if let Some(planner) = &self.planner {
             let decision = planner.hold(&self.book.refine(self.fleet.observe()));
             self.record(&decision);
-            self.fleet.hold_starts(None);
+            self.fleet.hold_starts(Starts::Stalled);
         }
         let longest = self.silence;
         self.silence = (self.silence * 2).min(SILENCE.1);
@@ -356,7 +357,7 @@ impl Control {
             let now = self.now();
             if let Some(planner) = self.planner.as_mut() {
                 planner.start_failed(now);
-                self.fleet.hold_starts(Some(planner.starts_from()));
+                self.fleet.hold_starts(Starts::From(planner.starts_from()));
             }
         }
         self.fleet.announce(id, change);

@@ -4,8 +4,7 @@
 use futures_util::future::BoxFuture;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::replica::Capacity;
-use tidegate_shared::time::Instant;
+use tidegate_shared::replica::{Capacity, Starts};
 
 /// One deployment as its requests see it. Phases live here: the gateway probes replicas and knows when one is
 /// Ready or Failed; the control loop announces what it ordered, drained and stopped.
@@ -24,10 +23,9 @@ pub trait Fleet: Send + Sync {
         None
     }
 
-    /// Starts keep failing, and no other is tried before `until`, a moment of the past where that is over (C1). Told
-    /// before the failure that it comes of, and at each evaluation. `None`: none can be ordered, whoever waits, since there
-    /// is no offer, no credit or no answer of the provider (C2).
-    fn hold_starts(&self, _until: Option<Instant>) {}
+    /// When the next start can be ordered. Told before the failure that it comes of, and at the end of each evaluation,
+    /// once what was ordered, woken or taken back is announced.
+    fn hold_starts(&self, _starts: Starts) {}
 
     /// Asks the engine of replica `id` to sleep, over its own API; ends when it does (C6). Dropped, it waits no more.
     fn sleep(&self, _id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {

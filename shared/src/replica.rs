@@ -10,6 +10,17 @@ use crate::offer::Price;
 use crate::request::Tokens;
 use crate::time::Instant;
 
+/// When the next replica can be ordered, whoever waits for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starts {
+    /// Not before this moment, one of the past where nothing keeps it: starts that fail are spaced (C1).
+    From(Instant),
+    /// None now, which may pass by itself any moment: the provider is silent, or no offer has room (C2).
+    Stalled,
+    /// None before somebody changes that: credit, price cap, the gateway's cap, or what is offered (C2).
+    Blocked,
+}
+
 /// How large a replica is beside its siblings, in units of its offer (a GPU with twice the memory counts twice).
 /// Only ratios matter: 4/4/8 spreads new conversations 1:1:2 (R3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

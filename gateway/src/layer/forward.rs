@@ -264,11 +264,7 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         ),
         Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
-    // Nothing is promised where nobody knows when it ends.
-    let text = match rejection.reason {
-        Refusal::CannotStart => text,
-        _ => format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil()),
-    };
+    let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());
     respond::refusal(record, &ApiError::refused(rejection.reason, text), rejection.retry_after)
 }
 

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use tidegate_scaler::fleet::{self, Fleet, NoSleep};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{ReplicaId, replica_name};
-use tidegate_shared::time::Instant;
+use tidegate_shared::replica::Starts;
 
 use super::{Change, Pool};
 use crate::endpoint::Endpoint;
@@ -55,8 +55,8 @@ impl Fleet for PoolFleet {
         self.pool.trouble(id)
     }
 
-    fn hold_starts(&self, until: Option<Instant>) {
-        self.pool.hold_starts(until);
+    fn hold_starts(&self, starts: Starts) {
+        self.pool.hold_starts(starts);
     }
 
     fn sleep(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), NoSleep>> {

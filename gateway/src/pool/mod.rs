@@ -18,7 +18,7 @@ use tidegate_gateway_core::dispatch::{Dispatcher, Ejection, Elsewhere, TicketId,
 use tidegate_shared::demand::Observation;
 use tidegate_shared::explained::RouteDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
-use tidegate_shared::replica::EngineReport;
+use tidegate_shared::replica::{EngineReport, Starts};
 use tidegate_shared::request::{RequestFacts, Tokens};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
@@ -217,9 +217,9 @@ impl Pool {
         });
     }
 
-    /// No start is tried before `until` (C1); `None`: none can be ordered (C2).
-    pub fn hold_starts(self: &Arc<Self>, until: Option<Instant>) {
-        self.locked(|state, now| state.dispatcher.hold_starts(now, until));
+    /// When the next replica can be ordered (C1, C2).
+    pub fn hold_starts(self: &Arc<Self>, starts: Starts) {
+        self.locked(|state, now| state.dispatcher.hold_starts(now, starts));
     }
 
     /// The engine behind `endpoint` is about to be asked how it is (G2): what is sent from now on is kept beside the

@@ -9,7 +9,7 @@ use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::Offer;
-use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::replica::{Capacity, Phase, Starts};
 use tidegate_shared::time::{Duration, Instant};
 
 use crate::budget::Grant;
@@ -75,11 +75,15 @@ impl Plan {
 }
 
 impl Plan {
-    /// Whether more are wanted and none can be had, until somebody or something else changes that (C2). The gateway's cap
-    /// is no such case: room is made under it.
-    pub fn is_startless(&self) -> bool {
-        use ScaleReason::{NoCapacity, NoCredit, NoFit, PriceCap};
-        self.orders.is_empty() && matches!(self.why.reason, PriceCap { .. } | NoCapacity | NoFit | NoCredit)
+    /// When the next replica can be ordered, which is `from` where nothing else keeps it (C1, C2). The gateway's cap does
+    /// not: room is made under it.
+    pub fn starts(&self, from: Instant) -> Starts {
+        match self.why.reason {
+            _ if !self.orders.is_empty() || self.why.woken > 0 => Starts::From(from),
+            ScaleReason::NoCapacity => Starts::Stalled,
+            ScaleReason::PriceCap { .. } | ScaleReason::NoFit | ScaleReason::NoCredit => Starts::Blocked,
+            _ => Starts::From(from),
+        }
     }
 }
 

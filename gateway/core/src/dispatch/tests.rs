@@ -21,7 +21,7 @@ mod shared;
 mod unfit;
 mod walk;
 
-use tidegate_shared::replica::{Capacity, Phase};
+use tidegate_shared::replica::{Capacity, Phase, Starts};
 use tidegate_shared::request::{ConversationKey, Identity, Priority, Route};
 
 use super::*;

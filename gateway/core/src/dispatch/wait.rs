@@ -1,7 +1,7 @@
 //! How long a request would wait, who may wait at all, for how long, and what the others are told (Q1–Q3).
 
 use tidegate_shared::decision::Refusal;
-use tidegate_shared::replica::Phase;
+use tidegate_shared::replica::{Phase, Starts};
 use tidegate_shared::request::{Priority, RequestFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -119,13 +119,27 @@ impl Dispatcher {
         whole_seconds(wait).clamp(RETRY_AFTER.0, RETRY_AFTER.1)
     }
 
-    /// The next start is not tried before `until` (C1), so nobody is told to come back sooner for it (Q2). `None`: none can
-    /// be ordered, for as long as this is said (C2), so nobody is held for one.
-    pub fn hold_starts(&mut self, now: Instant, until: Option<Instant>) {
-        match until {
-            Some(until) => (self.starts_from, self.startless) = (until, None),
-            None => drop(self.startless.get_or_insert(now)),
+    /// When the next replica can be ordered, as of an evaluation: nobody is told to come back sooner for it (Q2), and
+    /// nobody is held for one that cannot be (C2). Where that does not pass by itself and nothing runs, whoever waits is
+    /// told at once: each asked for the evaluation by coming.
+    pub fn hold_starts(&mut self, now: Instant, starts: Starts) {
+        match starts {
+            Starts::From(from) => (self.starts_from, self.startless) = (from, None),
+            Starts::Stalled | Starts::Blocked => drop(self.startless.get_or_insert(now)),
         }
+        while starts == Starts::Blocked
+            && self.is_bare()
+            && let Some((_, ticket)) = self.queue.least_patient()
+        {
+            let before = self.queue.before(ticket);
+            self.turn_away(now, ticket, before, Refusal::CannotStart);
+        }
+    }
+
+    /// Whether nothing serves, or could without a start.
+    fn is_bare(&self) -> bool {
+        let leaves = |replica: &Replica| matches!(replica.phase, Phase::Draining | Phase::Failed);
+        self.replicas.iter().all(leaves)
     }
 
     /// What is told where nothing can be measured against: nothing is ready, and when something is, is not known or not

@@ -247,8 +247,11 @@ impl Fleet for World {
         })
     }
 
-    fn hold_starts(&self, until: Option<Instant>) {
-        self.state().starts_from = until;
+    fn hold_starts(&self, starts: Starts) {
+        self.state().starts_from = match starts {
+            Starts::From(until) => Some(until),
+            Starts::Stalled | Starts::Blocked => None,
+        };
     }
 
     fn announce(&self, id: ReplicaId, change: Change) {

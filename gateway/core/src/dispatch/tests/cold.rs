@@ -53,7 +53,7 @@ fn q2_c1_nobody_is_told_to_come_before_the_next_start_is_tried() {
     let told = |dispatcher: &mut Dispatcher, id: u32, now: Instant| {
         ticket(dispatcher.arrive(now, &ask(u64::from(id))));
         dispatcher.change(now, ReplicaId(id), Change::Ordered(Capacity::ONE));
-        dispatcher.hold_starts(now, Some(now + seconds(64)));
+        dispatcher.hold_starts(now, Starts::From(now + seconds(64)));
         dispatcher.change(now, ReplicaId(id), Change::StartFailed);
         dispatcher.on_deadline(now + seconds(2));
         let (_, end) = dispatcher.take_woken().pop()?;
@@ -138,8 +138,8 @@ fn c_101_a_hold_of_fifteen_minutes_holds() {
 fn q3_c2_nobody_is_held_for_a_replica_that_cannot_be_ordered_and_none_is_promised() {
     let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
     let held = ticket(dispatcher.arrive(ms(0), &ask(0)));
-    dispatcher.hold_starts(ms(50_000), None);
-    dispatcher.hold_starts(ms(51_000), None);
+    dispatcher.hold_starts(ms(50_000), Starts::Stalled);
+    dispatcher.hold_starts(ms(51_000), Starts::Stalled);
     assert_eq!(dispatcher.deadline(), ms(52_000), "the headroom, from when it is known");
     dispatcher.on_deadline(ms(52_000));
     let (id, end) = dispatcher.take_woken().pop().expect("it is told");
@@ -148,15 +148,41 @@ fn q3_c2_nobody_is_held_for_a_replica_that_cannot_be_ordered_and_none_is_promise
 
     // A blip costs nobody his place, and who waits for one that is on its way goes on waiting.
     ticket(dispatcher.arrive(ms(60_000), &ask(1)));
-    dispatcher.hold_starts(ms(61_000), Some(ms(0)));
+    dispatcher.hold_starts(ms(61_000), Starts::From(ms(0)));
     dispatcher.on_deadline(ms(70_000));
     assert_eq!(dispatcher.take_woken().len(), 0);
     dispatcher.change(ms(70_000), ReplicaId(1), Change::Ordered(Capacity::ONE));
-    dispatcher.hold_starts(ms(71_000), None);
+    dispatcher.hold_starts(ms(71_000), Starts::Blocked);
     dispatcher.on_deadline(ms(90_000));
     assert_eq!(dispatcher.take_woken().len(), 0);
     dispatcher.change(ms(91_000), ReplicaId(1), Change::Ready);
     assert!(dispatcher.take_woken()[0].1.is_ok());
+}
+
+#[test]
+fn q2_c2_who_waits_for_what_stays_blocked_is_told_at_the_evaluation_that_he_asked_for() {
+    let told = |replicas: &[Change]| {
+        let mut dispatcher = Dispatcher::new(Limits::default(), true, ms(0));
+        for (id, change) in (1..).zip(replicas) {
+            dispatcher.change(ms(0), ReplicaId(id), Change::Ordered(Capacity::ONE));
+            dispatcher.change(ms(0), ReplicaId(id), *change);
+        }
+        dispatcher.take_pressed();
+        let held = ticket(dispatcher.arrive(ms(100_000), &ask(0)));
+        let pressed = dispatcher.take_pressed();
+        dispatcher.hold_starts(ms(100_005), Starts::Blocked);
+        let woken = dispatcher.take_woken().into_iter().next();
+        let told = woken.map(|(id, end)| (id == held, end.expect_err("no lease").reason));
+        (pressed, told)
+    };
+    assert_eq!(told(&[]), (true, Some((true, Refusal::CannotStart))));
+    assert_eq!(told(&[Change::Draining]), (true, Some((true, Refusal::CannotStart))), "it only leaves");
+    assert_eq!(told(&[Change::Starting(Capacity::ONE)]), (false, None), "one is on its way");
+    let mut dispatcher = fleet(Limits::default(), &[1]);
+    dispatcher.change(ms(0), ReplicaId(1), Change::Suspect);
+    ticket(dispatcher.arrive(ms(1), &ask(0)));
+    dispatcher.hold_starts(ms(5), Starts::Blocked);
+    assert_eq!(dispatcher.take_woken(), [], "one is there, and may be well in a moment");
 }
 
 #[test]

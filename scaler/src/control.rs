@@ -230,21 +230,22 @@ impl Control {
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
         let falling = self.book.falling(now);
-        let (spending, plan, actions) = self.house.with_budget(now, |budget, paid| {
+        let (spending, room, plan, actions) = self.house.with_budget(now, |budget, paid| {
             let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
             let spending = Spending::of(budget, &self.name, paid);
+            let room = grant.room;
             let supply = Supply { offers: offers.clone(), grant, waiting, falling };
             let plan = planner.tick(&seen, &supply);
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
             budget.capped(&self.name, matches!(plan.why.reason, ScaleReason::GatewayCap { .. }));
-            (spending, plan, actions)
+            (spending, room, plan, actions)
         });
         let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
         self.status.spends(spending);
-        self.status.looks_ahead(planner.next_check(now), offers);
+        self.status.looks_ahead(Outlook { check: planner.next_check(now), offers, room });
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);

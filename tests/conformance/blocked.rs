@@ -107,6 +107,33 @@ async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
 }
 
 #[tokio::test]
+async fn c2_a6_where_all_replicas_of_the_gateway_are_held_by_others_nobody_waits_until_one_is_let_go() {
+    let other = Deployment::named("other").engine(&["--model", "other", "--load-time", "0s"]);
+    let other = other.set("min", 2).set("max", 2);
+    let chat_fleet = fleet().set("min", 0).set("queue.headroom", "10m");
+    let gateway = Gateway::launch(Config::of(other).and(chat_fleet).set("budget.replicas", 2)).await;
+    gateway.ready_replicas(2).await;
+    let full =
+        "the gateway has its 2 replicas of `budget.replicas`, and no other deployment has one to spare";
+    let found = finding(&gateway, "nothing_starts", "now").await;
+    assert!(text(&found).contains(full), "{found}");
+    assert_eq!(gateway.status().await["deployments"][1]["startless"], full);
+    let refused = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "60"), "{:?}", refused.body);
+    assert_eq!(assert_error_shape(&refused.body)["code"], "cannot_start");
+    let told = finding(&gateway, "blocked", "now").await;
+    assert!(text(&told).ends_with("and has them; no other deployment has one to spare"), "{told}");
+    let labels = [("deployment", "chat"), ("reason", "gateway_cap")];
+    assert_eq!(gateway.metrics().await.total(metric::GROWTH_BLOCKED, &labels), 1.0);
+    send(&gateway, Method::PUT, "/deployments/other/sizing", &json!({"min": 1, "max": 1})).await;
+    eventually("one is let go", async || {
+        let answer = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+        if answer.status == 200 { Ok(()) } else { Err(format!("{:?}", answer.body)) }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn c2_a_provider_that_is_down_blocks_growth_until_it_is_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docker/exec/local.py");

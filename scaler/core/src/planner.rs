@@ -60,6 +60,8 @@ pub struct Plan {
     pub leaving: Leaving,
     /// When to evaluate again at the latest, at most [`TICK`] away.
     pub next: Instant,
+    /// Whether room under the gateway's cap can come by itself.
+    pub room_comes: bool,
     /// What was seen, and why `target` is what it is.
     pub why: ScaleDecision,
 }
@@ -76,10 +78,11 @@ impl Plan {
 
 impl Plan {
     /// When the next replica can be ordered, which is `from` where nothing else keeps it (C1, C2). The gateway's cap does
-    /// not: room is made under it.
+    /// only where nobody can make room under it.
     pub fn starts(&self, from: Instant) -> Starts {
         match self.why.reason {
             _ if !self.orders.is_empty() || self.why.woken > 0 => Starts::From(from),
+            ScaleReason::GatewayCap { .. } if !self.room_comes => Starts::Blocked,
             ScaleReason::NoCapacity => Starts::Stalled,
             ScaleReason::PriceCap { .. } | ScaleReason::NoFit | ScaleReason::NoCredit => Starts::Blocked,
             _ => Starts::From(from),
@@ -192,6 +195,7 @@ impl Planner {
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
+            room_comes: supply.grant.room.is_none_or(|room| room.comes),
             why: decision(seen, rule, counted, reason),
         }
     }

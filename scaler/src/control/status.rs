@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tidegate_scaler_core::budget::Budget;
+use tidegate_scaler_core::budget::{Budget, Room};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Offer, Price};
@@ -62,6 +62,8 @@ pub struct Outlook {
     pub check: Option<Instant>,
     /// What the provider offers (M1).
     pub offers: Vec<Offer>,
+    /// Room under the gateway's cap; `None` where there is none (A6).
+    pub room: Option<Room>,
 }
 
 /// What a deployment costs (M2).
@@ -168,8 +170,8 @@ impl ControlStatus {
         self.lock().spending = spending;
     }
 
-    pub(super) fn looks_ahead(&self, check: Option<Instant>, offers: Vec<Offer>) {
-        self.lock().outlook = Some(Outlook { check, offers });
+    pub(super) fn looks_ahead(&self, outlook: Outlook) {
+        self.lock().outlook = Some(outlook);
     }
 
     /// The provider does not answer.

@@ -7,6 +7,7 @@ use tidegate_shared::time::Duration;
 
 use super::facts::Facts;
 use super::growth::unsized_fleet;
+use super::startless::CAPPED;
 use super::words::{count, memory, pick, span};
 use super::{Finding, Line};
 
@@ -24,13 +25,14 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
         ScaleReason::NoCapacity => Some(Blocked::NoCapacity),
         ScaleReason::NoFit => Some(Blocked::NoFit),
         ScaleReason::GatewayCap { cap } => {
+            let firm = if facts.is_capped() { "; no other deployment has one to spare" } else { "" };
             let text = format!(
-                "{}, but the gateway may have {} over all deployments, and has {}",
+                "{}, but the gateway may have {} over all deployments, and has {}{firm}",
                 wanted(facts),
                 count(*cap, "replica"),
                 pick(*cap, "it", "them")
             );
-            return line.now(text).advise("raise budget.replicas, or lower min or max of another deployment");
+            return line.now(text).advise(CAPPED);
         }
         _ => None,
     };

@@ -1,6 +1,7 @@
 //! What the findings are made from: one deployment at one moment, as all parts of the gateway know it.
 
 use tidegate_scaler::control::ControlView;
+use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
@@ -58,6 +59,16 @@ impl Facts<'_> {
 
     pub(super) fn offers(&self) -> &[Offer] {
         self.view.outlook.as_ref().map_or(&[], |outlook| &outlook.offers)
+    }
+
+    /// No more may be added under the gateway's cap, which nobody makes room under.
+    pub(super) fn is_capped(&self) -> bool {
+        self.room().is_some_and(|room| room.left == 0 && !room.comes)
+    }
+
+    /// Room under the gateway's cap, where there is one.
+    pub(super) fn room(&self) -> Option<Room> {
+        self.view.outlook.as_ref()?.room
     }
 
     /// Time until the next check; `None` under a rule that has none.

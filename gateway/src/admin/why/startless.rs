@@ -2,12 +2,17 @@
 //! evaluation knew of the provider. Decides nothing, and says nothing of a fleet that is there.
 
 use tidegate_scaler::control::ControlView;
+use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_scaler_core::offer::{Blocked, choose};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
+use super::words::count;
 use super::{Finding, Line};
+
+/// What is to be done where the gateway's cap is reached.
+pub(super) const CAPPED: &str = "raise budget.replicas, or lower min or max of another deployment";
 
 /// What keeps every start from happening, to follow "because".
 pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option<String> {
@@ -24,6 +29,9 @@ pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option
     if view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
         return Some("the credit is used up".to_owned());
     }
+    if let Some(room) = outlook.room.filter(|room| room.left == 0 && !room.comes) {
+        return Some(format!("{}, and no other deployment has one to spare", full(room)));
+    }
     match choose(&outlook.offers, sizing, 1).1? {
         Blocked::PriceCap { cap, cheapest } => {
             Some(format!("the price cap is {cap} and the cheapest offer costs {cheapest}"))
@@ -32,6 +40,11 @@ pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option
         Blocked::NoCapacity => Some("no offer has room".to_owned()),
         Blocked::NoFit => Some("no offer has the memory that the model needs".to_owned()),
     }
+}
+
+/// That the gateway's cap is reached.
+pub(super) fn full(room: Room) -> String {
+    format!("the gateway has its {} of `budget.replicas`", count(room.cap, "replica"))
 }
 
 /// Whether nothing of these serves, or could without a start.
@@ -46,6 +59,7 @@ pub(super) fn finding(facts: &Facts<'_>) -> Option<Finding> {
     let line = Line::NothingStarts.now(text);
     Some(match (facts.sizing.ceiling(), facts.sizing.autoscale) {
         (0, _) => line.advise(format!("`tidegate scale {} --max 1`, or more", facts.name)),
+        _ if facts.is_capped() => line.advise(CAPPED),
         (_, false) => line.advise(format!("`tidegate scale {} --autoscale on`, or raise min", facts.name)),
         _ => line,
     })

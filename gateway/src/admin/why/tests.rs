@@ -52,7 +52,8 @@ impl Case {
             woken: 0,
             reason,
         };
-        let outlook = Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)] };
+        let outlook =
+            Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)], room: None };
         let view = ControlView { newest: Some(decision), outlook: Some(outlook), ..ControlView::default() };
         let mut this = Self {
             sizing: Sizing { min: 1, max: 4, ..Sizing::default() },

@@ -9,7 +9,7 @@ use tidegate_shared::time::{Duration, Instant};
 use super::facts::Facts;
 use super::growth::are;
 use super::words::{ahead, count, list, pick, span};
-use super::{Finding, Line};
+use super::{Finding, Line, startless};
 use crate::admin::status::EjectedStatus;
 use crate::admin::tune;
 use crate::pool::Unfit;
@@ -189,6 +189,12 @@ pub(super) fn well(facts: &Facts<'_>) -> String {
         return format!("{} ready{loads}, and {}", are(facts.phase(Phase::Ready)), facts.waits());
     };
     match (facts.current(), decision.demand) {
+        (0, 0) if let Some(room) = facts.room().filter(|room| room.left == 0) => {
+            let full = startless::full(room);
+            format!(
+                "nothing is in progress and nothing runs; {full}, and the next request waits until one of them is gone"
+            )
+        }
         (0, 0) => "nothing is in progress and nothing runs; the next request starts a replica".to_owned(),
         (current, _) => format!("{}, and {} there", facts.needs(decision), are(current)),
     }

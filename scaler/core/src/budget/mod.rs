@@ -46,6 +46,8 @@ pub struct Room {
     pub cap: u32,
     /// Replicas that may be added now.
     pub left: u32,
+    /// Whether more can become free without an operator: some replica leaves, or another deployment may be asked for one.
+    pub comes: bool,
 }
 
 /// What one deployment may do now.
@@ -210,7 +212,14 @@ impl Budget {
         let others = self.accounts.iter().filter(|(other, _)| *other != name);
         let kept = others.filter_map(|(_, account)| account.starves(now)).filter(earlier).count();
         let kept = u32::try_from(kept).unwrap_or(u32::MAX);
-        Room { cap, left: cap.saturating_sub(self.existing()).saturating_sub(kept) }
+        let left = cap.saturating_sub(self.existing()).saturating_sub(kept);
+        Room { cap, left, comes: !self.is_full() || self.comes(name, now) }
+    }
+
+    /// Whether room for `name` can come by itself. Who was not seen lately gives none.
+    fn comes(&self, name: &DeploymentName, now: Instant) -> bool {
+        let gives = |account: &Account| account.parked > 0 || account.existing > account.floor;
+        self.current(now).any(|(other, account)| account.leaving > 0 || (other != name && gives(account)))
     }
 
     /// The most that `name` may keep, where it has to give one away.

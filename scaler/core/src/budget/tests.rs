@@ -49,9 +49,15 @@ fn m3_the_credit_draws_down_over_all_deployments_and_a_top_up_counts_at_once() {
 fn a6_the_gateways_cap_counts_everything_that_exists_and_what_was_just_ordered() {
     let mut budget = budget(Some(3), None);
     let fleet = [replica(1, Phase::Draining, at(0)), replica(2, Phase::Gone, at(0))];
-    assert_eq!(budget.see(&name("a"), &fleet, false, moment(1)).room, Some(Room { cap: 3, left: 1 }));
+    assert_eq!(
+        budget.see(&name("a"), &fleet, false, moment(1)).room,
+        Some(Room { cap: 3, left: 1, comes: true })
+    );
     budget.ordered(&name("a"), 1);
-    assert_eq!(budget.see(&name("b"), &[], false, moment(1)).room, Some(Room { cap: 3, left: 0 }));
+    assert_eq!(
+        budget.see(&name("b"), &[], false, moment(1)).room,
+        Some(Room { cap: 3, left: 0, comes: true })
+    );
 }
 
 #[test]
@@ -106,6 +112,26 @@ fn c_108_nobody_gives_for_a_client_that_left_nor_below_its_floor() {
     assert_eq!(budget.see(&name("a"), &a, false, moment(101)).most, None);
 }
 
+#[test]
+fn c2_c_108_it_is_known_whether_room_can_come_without_an_operator() {
+    let comes = |floor: u32, fleet: &[Phase], seen: u32| {
+        let mut budget = budget(Some(2), None);
+        budget.open(name("a"), Spent::default(), Price::FREE, floor, at(0));
+        let fleet: Vec<_> = (1..).zip(fleet).map(|(id, phase)| replica(id, *phase, at(0))).collect();
+        budget.see(&name("a"), &fleet, false, moment(seen));
+        let room = budget.see(&name("b"), &[], true, moment(20)).room.unwrap();
+        (room.left, room.comes)
+    };
+    let ready = Phase::Ready;
+    assert_eq!(comes(2, &[ready, ready], 20), (0, false), "its floor keeps both");
+    assert_eq!(comes(1, &[ready, ready], 20), (0, true), "it is asked for one");
+    assert_eq!(comes(1, &[ready, Phase::Starting], 20), (0, true), "later, once that one is ready");
+    assert_eq!(comes(2, &[ready, Phase::Draining], 20), (0, true), "one leaves");
+    assert_eq!(comes(2, &[ready, Phase::Parked], 20), (0, true));
+    assert_eq!(comes(0, &[ready, ready], 5), (0, false), "its provider is silent");
+    assert_eq!(comes(2, &[ready], 20), (1, true));
+}
+
 /// Two deployments, one GPU, streams of 20 s on both all the time: no more swaps than residences fit in, none cuts a
 /// stream, and both are served.
 #[test]
@@ -158,7 +184,7 @@ fn c6_c_108_what_is_parked_makes_room_for_what_is_needed_elsewhere_one_at_a_time
     assert_eq!(budget.see(&name("a"), &left, false, moment(4)).parked, None, "there is room");
     assert_eq!(
         budget.see(&name("a"), &left, false, moment(4)).room,
-        Some(Room { cap: 3, left: 0 }),
+        Some(Room { cap: 3, left: 0, comes: true }),
         "kept for c"
     );
 }

@@ -1,5 +1,6 @@
 //! Queues inside the engines, slow first tokens, failing starts, replicas that are taken out, and what comes first.
 
+use tidegate_scaler_core::budget::Room;
 use tidegate_shared::replica::Hold;
 use tidegate_shared::request::Route;
 
@@ -231,6 +232,29 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
         case.add(phase, 3);
         assert!(case.answer().findings.iter().all(|found| found.line != Line::NothingStarts), "{phase:?}");
     }
+}
+
+#[test]
+fn e2_c2_a6_what_the_gateways_cap_keeps_from_starting_is_not_said_to_start() {
+    let first = |left, comes| {
+        let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
+        case.sizing.min = 0;
+        case.view.outlook.as_mut().unwrap().room = Some(Room { cap: 2, left, comes });
+        case.answer().findings.remove(0)
+    };
+    let full = "the gateway has its 2 replicas of `budget.replicas`";
+    let found = first(0, false);
+    let because = format!("{full}, and no other deployment has one to spare");
+    let text = format!("nothing runs, and no request starts a replica, because {because}: requests get 503");
+    assert_eq!((found.line, found.text), (Line::NothingStarts, text));
+    let advice = "raise budget.replicas, or lower min or max of another deployment";
+    assert_eq!(found.advice.as_deref(), Some(advice));
+    let waits = format!(
+        "nothing is in progress and nothing runs; {full}, and the next request waits until one of them is gone"
+    );
+    assert_eq!(first(0, true).text, waits);
+    let starts = "nothing is in progress and nothing runs; the next request starts a replica";
+    assert_eq!(first(1, true).text, starts);
 }
 
 #[test]

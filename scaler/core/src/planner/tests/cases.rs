@@ -104,7 +104,7 @@ fn c2_each_thing_that_blocks_growth_is_told_and_growth_resumes_at_the_next_evalu
         (cheap.clone(), Grant { credit: Some(Money(0)), ..Grant::default() }, ScaleReason::NoCredit),
         (
             cheap.clone(),
-            Grant { room: Some(Room { cap: 3, left: 0 }), ..Grant::default() },
+            Grant { room: Some(Room { cap: 3, left: 0, comes: true }), ..Grant::default() },
             ScaleReason::GatewayCap { cap: 3 },
         ),
     ];
@@ -166,6 +166,24 @@ fn b2_c2_a_larger_offer_that_becomes_free_is_taken_no_more_often_than_it_needs()
     engines.supply.offers = vec![small, Offer::new("large", Capacity::new(8), Price(2))];
     let plan = engines.second();
     assert_eq!((plan.why.needed, plan.orders.len(), starts(&engines)), (3, 1, 1));
+}
+
+#[test]
+fn c2_what_passes_by_itself_is_told_from_what_stays_blocked() {
+    let starts = |offers: &[Offer], grant: Grant| {
+        let mut story = Story::new(sizing(0, 2), 0);
+        let seen = story.observation(0, 1, Duration::ZERO);
+        let supply = Supply { offers: offers.to_vec(), grant, ..Supply::default() };
+        story.planner.tick(&seen, &supply).starts(Instant::ZERO)
+    };
+    let room = |comes| Grant { room: Some(Room { cap: 2, left: 0, comes }), ..Grant::default() };
+    let offer = [Offer::new("gpu", Capacity::ONE, Price::FREE)];
+    assert_eq!(starts(&offer, Grant::default()), Starts::From(Instant::ZERO));
+    assert_eq!(starts(&[], Grant::default()), Starts::Stalled);
+    assert_eq!(starts(&offer, room(true)), Starts::From(Instant::ZERO), "another deployment gives one");
+    assert_eq!(starts(&offer, room(false)), Starts::Blocked);
+    let spent = Grant { credit: Some(Money(0)), ..Grant::default() };
+    assert_eq!(starts(&offer, spent), Starts::Blocked);
 }
 
 #[test]

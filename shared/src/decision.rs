@@ -160,6 +160,9 @@ pub enum ScaleReason {
         low_for: Duration,
         /// How long it must be.
         window: Duration,
+        /// Replicas that are left then, if demand stays as it is.
+        #[serde(default)]
+        to: u32,
     },
     /// Load is low, but one fewer would be too few: the others would be at so much of their memory (B5).
     Survivors {
@@ -331,7 +334,7 @@ impl ScaleDecision {
             ScaleReason::AtMin => write!(f, "{needs}, but min is {target}"),
             ScaleReason::OnTheirWay { count: 1 } => f.write_str("1 is on its way"),
             ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
-            ScaleReason::Cooling { low_for, window } => {
+            ScaleReason::Cooling { low_for, window, .. } => {
                 write!(f, "{needs}, cooling {} s of {} s", low_for.as_secs(), window.as_secs())
             }
             ScaleReason::Survivors { percent } => {

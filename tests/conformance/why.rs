@@ -124,25 +124,21 @@ async fn e2_a_fleet_cools_and_then_stays_at_min() {
     let gateway =
         Gateway::launch(Config::of(deployment.set("target_concurrency", 1).set("window", "5s"))).await;
     gateway.ready_replicas(1).await;
-    let found = finding(&gateway, "wont_drop", "now").await;
+    let found = finding(&gateway, "wont_drop", "normal").await;
     assert_eq!(text(&found), "min is 1: nothing is in progress, so fewer would do");
     let clients = busy(&gateway, 2);
     gateway.ready_replicas(2).await;
     clients.iter().for_each(JoinHandle::abort);
     let mut told = String::new();
     eventually("it cools", async || {
-        told = text(&finding(&gateway, "wont_drop", "now").await).to_owned();
-        if told.contains(" s of 5 s; it shrinks to the most that was needed meanwhile in ") {
-            Ok(())
-        } else {
-            Err(told.clone())
-        }
+        told = text(&finding(&gateway, "wont_drop", "normal").await).to_owned();
+        if told.contains(", and 2 are there: it shrinks to 1 in ") { Ok(()) } else { Err(told.clone()) }
     })
     .await;
-    assert!(told.starts_with("nothing is in progress, and 2 are there: low for "), "{told}");
+    assert!(told.ends_with(" s if it stays so"), "{told}");
     gateway.ready_replicas(1).await;
     eventually("it is at min again", async || {
-        let told = text(&finding(&gateway, "wont_drop", "now").await).to_owned();
+        let told = text(&finding(&gateway, "wont_drop", "normal").await).to_owned();
         if told.starts_with("min is 1: ") { Ok(()) } else { Err(told) }
     })
     .await;

@@ -81,7 +81,7 @@ fn ask(url: &BaseUrl, model: &str) -> Result<Bytes, AdminError> {
     granted(url, &asked, exchange(url, request, PATIENCE)?)
 }
 
-/// What holds now and what lies ahead; with `all`, the rest too.
+/// What holds and what lies ahead; with `all`, the rest too.
 fn render(answer: &WhyAnswer, all: bool, style: Style) -> String {
     let name = clean(&answer.deployment);
     let now = wrapped(&answer.now, name.chars().count() + 2, style);
@@ -105,6 +105,7 @@ fn paragraph(finding: &Finding, style: Style) -> String {
     let (mark, tint) = match finding.standing {
         Standing::Now => ("now", Tint::Yellow),
         Standing::Ahead => ("ahead", Tint::Cyan),
+        Standing::Normal => ("normal", Tint::Green),
         Standing::No => ("no", Tint::Dim),
     };
     let mark = style.paint(tint, &format!("  {mark:<width$}", width = MARK - 2));

@@ -353,7 +353,8 @@ impl Planner {
     fn shrink(&self, current: u32) -> (u32, ScaleReason) {
         if !self.window.stayed_below(current) {
             let low_for = self.window.low_for(current);
-            return (current, ScaleReason::Cooling { low_for, window: self.window.length() });
+            let to = self.window.peak_below(current).clamp(self.sizing.floor(), self.sizing.ceiling());
+            return (current, ScaleReason::Cooling { low_for, window: self.window.length(), to });
         }
         let peak = self.window.peak();
         let reason = if peak == 0 { ScaleReason::Idle } else { ScaleReason::LowDemand };

@@ -215,6 +215,7 @@ mod tests {
         let cooling = |seconds| ScaleReason::Cooling {
             low_for: Duration::from_secs(seconds),
             window: Duration::from_secs(30),
+            to: 0,
         };
         assert!(status.record(&decision(1, 1, ScaleReason::Steady)));
         assert!(status.record(&decision(2, 1, cooling(1))));

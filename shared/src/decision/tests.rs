@@ -36,7 +36,7 @@ fn e1_reasons_are_told_with_their_numbers() {
         (said(1, 1, 1, ScaleReason::OnTheirWay { count: 1 }), "1 is on its way"),
         (said(1, 1, 3, ScaleReason::OnTheirWay { count: 2 }), "2 are on their way"),
         (
-            said(1, 1, 2, ScaleReason::Cooling { low_for, window }),
+            said(1, 1, 2, ScaleReason::Cooling { low_for, window, to: 1 }),
             "1 in progress (3 queued) needs 1, cooling 12 s of 30 s",
         ),
         (said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }), "1 failed start, next try in 9 s"),

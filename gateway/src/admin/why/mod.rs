@@ -60,6 +60,8 @@ pub enum Standing {
     Now,
     /// It holds nothing back yet, and will as soon as more is needed.
     Ahead,
+    /// It is so, as it should be: nothing is the matter.
+    Normal,
     /// It is not so.
     No,
 }
@@ -145,6 +147,10 @@ impl Line {
 
     fn ahead(self, text: impl Into<String>) -> Finding {
         self.so(Standing::Ahead, text)
+    }
+
+    fn normal(self, text: impl Into<String>) -> Finding {
+        self.so(Standing::Normal, text)
     }
 
     fn no(self, text: impl Into<String>) -> Finding {

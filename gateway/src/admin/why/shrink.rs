@@ -4,6 +4,7 @@ use tidegate_scaler_core::config::Mode;
 use tidegate_scaler_core::rule::token_load::{LOW, SURVIVORS};
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::replica::Phase;
+use tidegate_shared::time::Duration;
 
 use super::facts::Facts;
 use super::growth::{are, unsized_fleet};
@@ -23,18 +24,16 @@ pub(super) fn stays(facts: &Facts<'_>) -> Finding {
             facts.needs(decision),
             are(current)
         );
-        return line.now(text).detail(draining(facts));
+        return line.normal(text).detail(draining(facts));
     }
     let finding = match &decision.reason {
         _ if current == 0 => line.no("there is none"),
-        ScaleReason::AutoscaleOff => line.now(format!("scaling is switched off, and {}", floor(facts))),
-        ScaleReason::AtMin => line.now(format!("{}: {}", floor(facts), enough(facts, decision))),
-        ScaleReason::Cooling { low_for, window } => {
-            let rest = ahead(window.saturating_sub(*low_for));
-            let how = format!("low for {} s of {} s", low_for.as_secs(), window.as_secs());
-            line.now(format!("{}, and {} there: {how}; {} in {rest} if it stays so", facts.needs(decision), are(current), next(decision)))
+        ScaleReason::AutoscaleOff => line.normal(format!("scaling is switched off, and {}", floor(facts))),
+        ScaleReason::AtMin => line.normal(format!("{}: {}", floor(facts), enough(facts, decision))),
+        ScaleReason::Cooling { low_for, window, to } => {
+            cooling(facts, decision, window.saturating_sub(*low_for), *to)
         }
-        ScaleReason::Survivors { percent } => line.now(format!(
+        ScaleReason::Survivors { percent } => line.normal(format!(
             "{}, and {} there: without one, the others would be {percent} % full, and they must stay under {SURVIVORS} %",
             facts.needs(decision),
             are(current)
@@ -81,12 +80,24 @@ fn enough(facts: &Facts<'_>, decision: &ScaleDecision) -> String {
     }
 }
 
-/// What becomes of the fleet once it was quiet for long enough.
-fn next(decision: &ScaleDecision) -> &'static str {
-    match decision.rule {
-        Rule::Concurrency => "it shrinks to the most that was needed meanwhile",
-        Rule::TokenLoad | Rule::Jobs => "one goes",
+/// What becomes of the fleet once it was quiet for long enough, which it is after `rest` more; `to` are left then.
+fn cooling(facts: &Facts<'_>, decision: &ScaleDecision, rest: Duration, to: u32) -> Finding {
+    let (current, rest) = (facts.current(), ahead(rest));
+    if decision.demand == 0 && to == 0 {
+        let stops = match (current, facts.sizing.parked >= current) {
+            (1, true) => "it is parked".to_owned(),
+            (_, true) => format!("all {current} are parked"),
+            (1, false) => "it stops".to_owned(),
+            (_, false) => format!("all {current} stop"),
+        };
+        return Line::WontDrop.normal(format!("{stops} in {rest} if nobody asks")).asked("Idle");
     }
+    let text = format!(
+        "{}, and {} there: it shrinks to {to} in {rest} if it stays so",
+        facts.needs(decision),
+        are(current)
+    );
+    Line::WontDrop.normal(text).asked("Fewer replicas would do")
 }
 
 /// Fewer are needed to be comfortable, and yet nothing cools.
@@ -106,7 +117,7 @@ fn steady(facts: &Facts<'_>, decision: &ScaleDecision) -> Finding {
             "one is let go only while the memory is under {LOW} % full and the others would stay under {SURVIVORS} %"
         ),
     };
-    Line::WontDrop.now(format!("{needs}, and {} there: {why}", are(facts.current())))
+    Line::WontDrop.normal(format!("{needs}, and {} there: {why}", are(facts.current())))
 }
 
 fn are_waiting(waiting: u32) -> String {

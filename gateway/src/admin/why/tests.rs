@@ -310,7 +310,7 @@ fn e2_at_max_tells_max_load_queue_and_need() {
 
 #[test]
 fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
-    let (line, so) = (Line::WontDrop, Standing::Now);
+    let (line, so) = (Line::WontDrop, Standing::Normal);
     let mut case = Case::new(2, 0, 0, ScaleReason::AtMin);
     case.sizing.min = 2;
     case.says(line, so, "min is 2: nothing is in progress, so fewer would do");
@@ -322,16 +322,16 @@ fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
         so,
         "the replicas' memory is 40 % full, which needs 2 replicas, and 2 are there: without one, the others would be 80 % full, and they must stay under 55 %",
     );
-    let cooling = |window| ScaleReason::Cooling { low_for: SECOND * 40, window: SECOND * window };
-    Case::new(2, 1, 1, cooling(150)).by_tokens(20).says(
+    let cooling = |window, to| ScaleReason::Cooling { low_for: SECOND * 40, window: SECOND * window, to };
+    Case::new(2, 1, 1, cooling(150, 1)).by_tokens(20).says(
         line,
         so,
-        "the replicas' memory is 20 % full, which needs 1 replica, and 2 are there: low for 40 s of 150 s; one goes in 110 s if it stays so",
+        "the replicas' memory is 20 % full, which needs 1 replica, and 2 are there: it shrinks to 1 in 110 s if it stays so",
     );
-    Case::new(3, 1, 1, cooling(41)).says(
+    Case::new(3, 1, 1, cooling(41, 2)).says(
         line,
         so,
-        "1 in progress needs 1 replica, and 3 are there: low for 40 s of 41 s; it shrinks to the most that was needed meanwhile in 1 s if it stays so",
+        "1 in progress needs 1 replica, and 3 are there: it shrinks to 2 in 1 s if it stays so",
     );
     let mut busy = Case::new(3, 9, 2, ScaleReason::Steady).by_tokens(35);
     busy.seen.replicas[1].waiting = Some(1);

@@ -56,6 +56,11 @@ impl Window {
         self.peaks.front().map_or(0, |peak| peak.need)
     }
 
+    /// The largest need since it was `current` or more.
+    pub fn peak_below(&self, current: u32) -> u32 {
+        self.peaks.iter().map(|peak| peak.need).find(|need| *need < current).unwrap_or_default()
+    }
+
     /// Whether the need stayed below `current` for the whole window.
     pub fn stayed_below(&self, current: u32) -> bool {
         self.low_for(current) >= self.length && self.peak() < current
@@ -112,6 +117,7 @@ mod tests {
         watch(&mut window, 11..=40, 1);
         assert!(!window.stayed_below(4), "low since second 11: {:?}", window.low_for(4));
         assert_eq!(window.low_for(4), Duration::from_secs(29));
+        assert_eq!((window.peak(), window.peak_below(4)), (4, 1));
         watch(&mut window, [41], 1);
         assert!(window.stayed_below(4));
         assert_eq!(window.peak(), 1);

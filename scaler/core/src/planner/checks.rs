@@ -246,7 +246,8 @@ impl Checks {
             _ if look.fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: look.fleet.on_the_way },
             (Spare::Yes, _) if current <= sizing.floor() && current > 0 => ScaleReason::AtMin,
             (Spare::Yes, _) if current > 0 => {
-                ScaleReason::Cooling { low_for: self.cool.low_for().min(sizing.cool), window: sizing.cool }
+                let low_for = self.cool.low_for().min(sizing.cool);
+                ScaleReason::Cooling { low_for, window: sizing.cool, to: current - 1 }
             }
             (Spare::No, Some(percent)) if current > sizing.floor() => ScaleReason::Survivors { percent },
             (Spare::Unknown, _) => unknown(look),

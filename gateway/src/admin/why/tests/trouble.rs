@@ -161,8 +161,25 @@ fn e2_what_matters_most_comes_first_and_nothing_to_do_is_said() {
 }
 
 #[test]
+fn e2_a4_a_fleet_that_cools_or_stays_at_min_is_told_as_nothing_that_is_the_matter() {
+    let cooling = ScaleReason::Cooling { low_for: SECOND, window: SECOND * 30, to: 0 };
+    let mut idle = Case::new(1, 0, 0, cooling.clone());
+    idle.sizing.min = 0;
+    for (case, text) in [
+        (Case::new(1, 0, 0, ScaleReason::AtMin), "min is 1: nothing is in progress, so fewer would do"),
+        (idle, "it stops in 29 s if nobody asks"),
+        (Case::new(3, 0, 0, cooling), "all 3 stop in 29 s if nobody asks"),
+    ] {
+        case.says(Line::WontDrop, Standing::Normal, text);
+        let answer = case.answer();
+        let now = answer.findings.iter().filter(|finding| finding.standing == Standing::Now);
+        assert_eq!(now.map(|finding| finding.line).collect::<Vec<_>>(), [Line::NothingToDo], "{answer:?}");
+    }
+}
+
+#[test]
 fn e2_a1_a_replica_that_is_measured_is_told_and_that_none_is_let_go_meanwhile() {
-    let reason = ScaleReason::Cooling { low_for: SECOND * 30, window: SECOND * 30 };
+    let reason = ScaleReason::Cooling { low_for: SECOND * 30, window: SECOND * 30, to: 1 };
     let mut case = Case::new(2, 1, 1, reason);
     case.seen.replicas[1].hold = Some(Hold::Aside);
     let answer = case.answer();
@@ -171,7 +188,7 @@ fn e2_a1_a_replica_that_is_measured_is_told_and_that_none_is_let_go_meanwhile() 
     let tuning = of(Line::Tuning);
     assert_eq!((tuning.standing, &*tuning.text), (Standing::Now, measured));
     let stays = of(Line::WontDrop);
-    assert_eq!(stays.standing, Standing::Now);
+    assert_eq!(stays.standing, Standing::Normal);
     let expected = format!(
         "1 in progress needs 1 replica, and 2 are there: {measured}, and it counts beside those that are needed"
     );

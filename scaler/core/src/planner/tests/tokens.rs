@@ -158,7 +158,7 @@ fn b5_2_at_25_percent_become_1_after_150_s() {
     let mut engines = filled(2, 25, 8);
     let plan = engines.pass(150);
     let cooling =
-        ScaleReason::Cooling { low_for: Duration::from_secs(149), window: Duration::from_secs(150) };
+        ScaleReason::Cooling { low_for: Duration::from_secs(149), window: Duration::from_secs(150), to: 1 };
     assert_eq!((plan.target, plan.why.reason), (2, cooling));
     let plan = engines.second();
     assert_eq!((plan.target, plan.why.reason), (1, ScaleReason::LowDemand));

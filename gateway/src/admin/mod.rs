@@ -133,6 +133,7 @@ impl Admin {
         // Ages of what is kept go on while the machine sleeps.
         let lasting = self.house.lasting(seen.at);
         let replicas = replicas(watched, &seen, &known, &view);
+        let whole = why::is_whole(&view, &seen.replicas);
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
             let age = past.age + lasting.since(Instant::ZERO);
@@ -171,7 +172,8 @@ impl Admin {
                 .or_else(|| watched.resizer.misfit())
                 .or_else(|| view.last_failure.clone())
                 .or_else(|| view.clinging.values().next().cloned())
-                .or_else(|| why::lost(&view, seen.at)),
+                .or_else(|| why::lost(&view, seen.at).filter(|_| !whole)),
+            news: why::made_good(&view, seen.at).filter(|_| whole),
         }
     }
 

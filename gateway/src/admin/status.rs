@@ -188,6 +188,9 @@ pub struct DeploymentStatus {
     pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
+    /// What happened lately and is made good, for people: a replica that was lost and replaced (C1).
+    #[serde(default)]
+    pub news: Option<String>,
     /// Why the next request would start no replica, though none runs, for people; absent where one runs or can be started.
     #[serde(default)]
     pub startless: Option<String>,

@@ -63,6 +63,9 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(trouble) = &deployment.trouble {
         text.push_str(&sentence("trouble: ", trouble, Some(Tint::Red), style));
     }
+    if let Some(news) = &deployment.news {
+        text.push_str(&sentence("", news, None, style));
+    }
     if !deployment.replicas.is_empty() {
         text.push('\n');
         text.push_str(&replicas(&deployment.replicas, style));

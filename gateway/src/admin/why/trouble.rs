@@ -3,7 +3,7 @@
 
 use tidegate_scaler::control::ControlView;
 use tidegate_shared::decision::ScaleReason;
-use tidegate_shared::replica::Phase;
+use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
 use super::facts::Facts;
@@ -79,12 +79,33 @@ pub(in crate::admin) fn lost(view: &ControlView, now: Instant) -> Option<String>
     (now.since(*at) < LOST_TOLD).then(|| what.clone())
 }
 
+/// Whether as many are ready as are wanted: what was lost is replaced then, or not needed.
+pub(in crate::admin) fn is_whole(view: &ControlView, replicas: &[ReplicaFacts]) -> bool {
+    let ready = replicas.iter().filter(|replica| replica.is_ready()).count();
+    view.newest.as_ref().is_some_and(|decision| ready >= decision.target as usize)
+}
+
+/// That a replica was lost, once that is made good.
+pub(in crate::admin) fn made_good(view: &ControlView, now: Instant) -> Option<String> {
+    let (at, _) = view.lost.as_ref()?;
+    let what = lost(view, now)?;
+    let so = match view.newest.as_ref().map_or(0, |decision| decision.target) {
+        0 => "a replica was lost, and none is needed now",
+        _ => "a replica was lost and replaced",
+    };
+    Some(format!("{so}, {} ago: {}", span(now.since(*at)), first_line(&what)))
+}
+
 /// A replica that had been ready has ended by itself.
 pub(super) fn lost_one(facts: &Facts<'_>) -> Option<Finding> {
     let what = lost(facts.view, facts.seen.at)?;
     let ago = facts.view.lost.as_ref().map(|(at, _)| span(facts.seen.at.since(*at)));
     let text = format!("{}, {} ago", first_line(&what), ago.unwrap_or_default());
-    let found = Line::Lost.now(text).detail(rest(&what));
+    let found = match is_whole(facts.view, &facts.seen.replicas) {
+        true => Line::Lost.normal(text).asked("A replica was lost, and as many are ready as are wanted"),
+        false => Line::Lost.now(text),
+    };
+    let found = found.detail(rest(&what));
     Some(if found.details.is_empty() { found } else { found.advise("read the engine's last lines") })
 }
 

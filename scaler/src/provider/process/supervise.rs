@@ -43,8 +43,7 @@ impl Leader {
                 Err(error) => format!("ended, but how is unknown: {error}"),
             },
             Self::Adopted(process) => match process.exited().await {
-                Ok(()) => "ended; an earlier run of the gateway had started it, so its exit code is unknown"
-                    .to_owned(),
+                Ok(()) => "how is unknown, since an earlier run of the gateway had started it".to_owned(),
                 Err(error) => format!("cannot be watched any longer: {error}"),
             },
         }

@@ -276,13 +276,21 @@ fn e2_c2_a6_what_the_gateways_cap_keeps_from_starting_is_not_said_to_start() {
 
 #[test]
 fn e2_c1_a_replica_that_was_lost_is_told_with_its_end_and_last_lines_and_as_no_failed_start() {
-    let mut case = Case::new(1, 1, 1, ScaleReason::OnTheirWay { count: 1 });
+    let mut case = Case::new(0, 1, 1, ScaleReason::OnTheirWay { count: 1 });
+    case.decide(|decision| decision.target = 1);
     let ended = "chat-1 is lost: the engine ended (signal: 9 (SIGKILL))";
     case.view.lost = Some((now() - SECOND * 4, format!("{ended}; its last lines:\nlistening\nkilled")));
     let found = case.finding(Line::Lost);
     assert_eq!((found.standing, found.text), (Standing::Now, format!("{ended}, 4.0 s ago")));
     assert_eq!(found.details, ["listening", "killed"]);
     assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
+    assert!(!is_whole(&case.view, &case.seen.replicas));
+    case.add(Phase::Ready, 1);
+    let found = case.finding(Line::Lost);
+    assert_eq!((found.standing, found.text), (Standing::Normal, format!("{ended}, 4.0 s ago")), "made good");
+    assert!(is_whole(&case.view, &case.seen.replicas));
+    let news = format!("a replica was lost and replaced, 4.0 s ago: {ended}");
+    assert_eq!(made_good(&case.view, now()), Some(news));
     case.view.lost = Some((now() - SECOND * 600, ended.to_owned()));
     assert!(case.answer().findings.iter().all(|found| found.line != Line::Lost), "no news any more");
 }

@@ -93,12 +93,16 @@ async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
     let gateway = Gateway::launch(config).await;
     // Nobody is held for what cannot be started, nor told to come back soon; and who only looks is told so.
     text(&finding(&gateway, "nothing_starts", "now").await);
+    assert_eq!(gateway.status().await["deployments"][0]["trouble"], Value::Null, "nobody asks");
     let refused = gateway.client().post(CHAT, &chat("chat", "hi")).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "60"), "{:?}", refused.body);
     let error = assert_error_shape(&refused.body);
     assert_eq!(error["code"], "cannot_start");
     let text = error["message"].as_str().unwrap_or_default();
     assert!(text.ends_with("; try again in 60 s"), "{text}");
+    let trouble = gateway.status().await["deployments"][0]["trouble"].clone();
+    let refuses = "requests get 503, since no replica runs and none can be started: the credit is used up";
+    assert_eq!(trouble, refuses, "the client that was refused is told of");
     let clients = busy(&gateway, 1);
     let told = blocked(&gateway, "no_credit", "no_credit").await;
     assert!(told.starts_with("the credit is used up"), "{told}");

@@ -133,13 +133,15 @@ impl Admin {
         // Ages of what is kept go on while the machine sleeps.
         let lasting = self.house.lasting(seen.at);
         let replicas = replicas(watched, &seen, &known, &view);
+        let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
         let whole = why::is_whole(&view, &seen.replicas);
+        let bare = watched.provider != "static" && why::is_bare(&seen.replicas);
+        let startless = why::startless(&sizing, &view).filter(|_| bare);
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
             let age = past.age + lasting.since(Instant::ZERO);
             DecisionStatus::new(&past.decision, past.decision.at + age)
         });
-        let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
         DeploymentStatus {
             name: watched.pool.name().to_string(),
             mode: sizing.mode,
@@ -164,15 +166,15 @@ impl Admin {
             sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),
-            startless: why::startless(&sizing, &view)
-                .filter(|_| watched.provider != "static" && why::is_bare(&seen.replicas)),
             trouble: view
                 .provider_error
                 .clone()
                 .or_else(|| watched.resizer.misfit())
                 .or_else(|| view.last_failure.clone())
+                .or_else(|| why::refuses(startless.as_deref(), &seen))
                 .or_else(|| view.clinging.values().next().cloned())
                 .or_else(|| why::lost(&view, seen.at).filter(|_| !whole)),
+            startless,
             news: why::made_good(&view, seen.at).filter(|_| whole),
         }
     }

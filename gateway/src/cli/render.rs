@@ -56,7 +56,8 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }
-    if let Some(why) = &deployment.startless {
+    let told = |why: &&String| deployment.trouble.as_ref().is_some_and(|trouble| trouble.contains(*why));
+    if let Some(why) = deployment.startless.as_ref().filter(|why| !told(why)) {
         let told = format!("no replica runs, and none can be started: {why}");
         text.push_str(&sentence("", &told, Some(Tint::Yellow), style));
     }

@@ -5,6 +5,7 @@ use tidegate_scaler::control::ControlView;
 use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_scaler_core::offer::{Blocked, choose};
+use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
@@ -50,6 +51,12 @@ pub(super) fn full(room: Room) -> String {
 /// Whether nothing of these serves, or could without a start.
 pub(in crate::admin) fn is_bare(replicas: &[ReplicaFacts]) -> bool {
     replicas.iter().all(|facts| matches!(facts.phase, Phase::Draining | Phase::Failed | Phase::Gone))
+}
+
+/// That requests are refused, where somebody asks: `startless` says why nothing runs.
+pub(in crate::admin) fn refuses(startless: Option<&str>, seen: &Observation) -> Option<String> {
+    let why = startless.filter(|_| seen.queued > 0 || seen.promised > 0)?;
+    Some(format!("requests get 503, since no replica runs and none can be started: {why}"))
 }
 
 /// Nothing runs, and no request starts a replica; told where no other question is about it.

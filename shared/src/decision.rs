@@ -39,13 +39,15 @@ pub enum Refusal {
     /// There is no replica, and none can be started (`max = 0`, scaling switched off, no offer, no credit, a silent
     /// provider): when that changes is not known here.
     CannotStart,
+    /// Every replica that is there is being drained, and none can be started: when that changes is not known here.
+    Drained,
     /// The gateway's machine has no descriptor or no port left for a connection to a replica.
     NoSocket,
 }
 
 impl Refusal {
     /// Every reason.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::QueueFull,
         Self::QueueBytes,
         Self::WouldWaitTooLong,
@@ -59,6 +61,7 @@ impl Refusal {
         Self::Unreachable,
         Self::NoReplica,
         Self::CannotStart,
+        Self::Drained,
         Self::NoSocket,
     ];
 
@@ -78,6 +81,7 @@ impl Refusal {
             Self::Unreachable => "unreachable",
             Self::NoReplica => "no_replica",
             Self::CannotStart => "cannot_start",
+            Self::Drained => "drained",
             Self::NoSocket => "no_socket",
         }
     }

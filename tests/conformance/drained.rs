@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_tests::client::{Answer, Client};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::gateway::{Gateway, binary};
-use tidegate_tests::openai::{chat, reply};
+use tidegate_tests::openai::{assert_error_shape, chat, reply};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::stub::Stub;
 use tokio::process::Command;
@@ -77,10 +77,15 @@ async fn c5_r5_a_fixed_replica_finishes_and_stays_out_until_that_is_undone() {
 
     let told = replica(&gateway, at).await;
     assert_eq!((&told["phase"], &told["drained"]), (&"draining".into(), &true.into()), "{told}");
+    assert_eq!(told["drain"], "drained", "{told}");
     let why = told["why"].as_str().expect("why");
     assert!(why.contains("nothing runs there, and it takes no request until the drain is undone"), "{why}");
     let found = finding(&gateway, "drained", "now").await;
     assert_eq!(text(&found), format!("{home} is taken out by an operator"));
+    assert_eq!(found["advice"], format!("`tidegate drain chat {home} --undo` takes it back"));
+    let status = Command::new(binary()).args(["status", &format!("--admin={}", gateway.admin)]).output();
+    let status = String::from_utf8(status.await.expect("run `tidegate status`").stdout).expect("text");
+    assert!(status.contains(" drained ") && !status.contains("draining"), "{status}");
     let number = home.trim_start_matches("chat-");
     let back = say(&gateway, &["chat", number, "--undo"]).await;
     assert!(back.starts_with(&format!("{home} is in: it takes requests")), "{back}");
@@ -123,7 +128,11 @@ async fn c5_the_last_one_may_be_drained_and_what_follows_is_said() {
     let follows = "chat-1 is drained: nothing runs there, and it takes no request until the drain is undone; no other \
                    replica takes requests: they are refused with 503 until one does\n";
     assert!(said.starts_with(follows), "{said}");
-    assert_eq!(turn(&gateway, "one").await.0, 503);
+    let refused = gateway.client().post(CHAT, &chat("chat", "hi")).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, "60"), "{:?}", refused.body);
+    let error = assert_error_shape(&refused.body);
+    let text = "every replica of model `chat` is being drained; try again in 60 s";
+    assert_eq!((&error["code"], &error["message"]), (&"drained".into(), &text.into()));
     assert_eq!(send(&gateway, Method::DELETE, "chat/drain/1").await.status, 200);
     assert_eq!(turn(&gateway, "one").await.0, 200);
 }

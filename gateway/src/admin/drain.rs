@@ -257,6 +257,11 @@ fn meanwhile(coming: usize, room: bool, most: u32, floor: u32) -> String {
     }
 }
 
+/// How far the drain of a replica is that an operator took out.
+pub(super) fn state(drained: Option<&Drained>, facts: &ReplicaFacts, fixed: bool) -> Option<DrainState> {
+    drained.map(|drained| DrainState::of(Some(drained), facts, fixed))
+}
+
 /// How it stands with a replica that is taken out, for the status.
 pub(super) fn sentence(
     drained: Option<&Drained>,

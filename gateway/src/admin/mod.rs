@@ -293,6 +293,7 @@ fn replicas(
         ejected: EjectedStatus::new(known.trust, seen.at),
         unfit: known.unfit.map(|unfit| UnfitStatus::new(unfit, seen.at)),
         drained: drained.contains_key(&facts.id),
+        drain: drain::state(drained.get(&facts.id), facts, fixed),
         own_only: facts.own_only,
         why: out(facts).or_else(|| match &known.endpoint {
             _ if facts.phase == Phase::Parked && !fixed => Some(SLEEPS.to_owned()),

@@ -162,6 +162,7 @@ fn refused(reason: Refusal) -> &'static str {
         Refusal::Unreachable => "no replica can be connected to",
         Refusal::NoReplica => "no replica is ready",
         Refusal::CannotStart => "there is no replica, and none can be started",
+        Refusal::Drained => "every replica is being drained, and none can be started",
         Refusal::NoSocket => "the gateway has as many connections as it may have",
     }
 }

@@ -15,6 +15,7 @@ use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
+use super::drain::DrainState;
 use super::manage::SizingValue;
 use super::stopping::StoppingStatus;
 use crate::endpoint::Engine;
@@ -237,6 +238,9 @@ pub struct ReplicaStatus {
     /// An operator took it out (C5); `why` says how far that is.
     #[serde(default)]
     pub drained: bool,
+    /// How far that is; absent where none took it out.
+    #[serde(default)]
+    pub drain: Option<DrainState>,
     /// It takes only the requests of conversations that are at home there, as an operator said.
     #[serde(default)]
     pub own_only: bool,

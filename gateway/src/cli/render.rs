@@ -7,6 +7,7 @@ use tidegate_scaler_core::config::Mode;
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 
+use crate::admin::drain::DrainState;
 use crate::admin::status::{
     DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status, UnfitStatus,
 };
@@ -186,6 +187,7 @@ fn phase(replica: &ReplicaStatus) -> Cell {
     }
     match &replica.ejected {
         Some(_) if replica.phase == Phase::Ready => ("ejected".to_owned(), Some(Tint::Red)),
+        _ if replica.drain == Some(DrainState::Drained) => ("drained".to_owned(), tint(Phase::Draining)),
         _ => (replica.phase.to_string(), tint(replica.phase)),
     }
 }

@@ -262,6 +262,7 @@ fn refuse(mut record: Record, request: &Identified, rejection: Rejection) -> Res
         Refusal::CannotStart => format!(
             "no replica of model `{name}` runs, and none can be started; its operator can see why in the status"
         ),
+        Refusal::Drained => format!("every replica of model `{name}` is being drained"),
         Refusal::NoSocket => "the gateway has as many connections as it may have".to_owned(),
     };
     let text = format!("{text}; try again in {} s", rejection.retry_after.as_secs_f64().ceil());

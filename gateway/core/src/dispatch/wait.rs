@@ -27,8 +27,13 @@ impl Dispatcher {
     /// Why the line is closed to this request, if it is.
     pub(super) fn closed(&self, now: Instant, facts: &RequestFacts, entry: Entry) -> Option<Refusal> {
         let told = self.born + self.limits.headroom <= now;
-        if told && self.replicas.iter().next().is_none() && !self.startable {
-            return Some(Refusal::CannotStart);
+        if told && !self.startable {
+            let since = self.cold_since + self.limits.headroom;
+            match self.none_ready() {
+                Refusal::CannotStart => return Some(Refusal::CannotStart),
+                Refusal::Drained if since <= now => return Some(Refusal::Drained),
+                _ => {}
+            }
         }
         if self.replicas.ready() == 0
             && let Some((since, reason)) = self.nobody_fits()
@@ -107,7 +112,7 @@ impl Dispatcher {
         priority: Priority,
         (before, told): (u32, u32),
     ) -> Duration {
-        if reason == Refusal::CannotStart {
+        if matches!(reason, Refusal::CannotStart | Refusal::Drained) {
             return NOTHING_STARTS;
         }
         let drained = |count, places| {
@@ -216,10 +221,14 @@ impl Dispatcher {
         }
     }
 
-    /// What is told where nothing is ready and nothing is started: those that drain do not come back.
+    /// What is told where nothing is ready and nothing is started: those that drain do not come back by themselves.
     fn none_ready(&self) -> Refusal {
-        let leaves = self.replicas.iter().all(|replica| replica.phase == Phase::Draining);
-        if leaves { Refusal::CannotStart } else { Refusal::NoReplica }
+        let mut leaves = self.replicas.iter().map(|replica| replica.phase == Phase::Draining);
+        match leaves.next() {
+            None => Refusal::CannotStart,
+            Some(true) if leaves.all(|leaves| leaves) => Refusal::Drained,
+            Some(_) => Refusal::NoReplica,
+        }
     }
 
     /// How long until a request can start that stands behind `before` others of the line, `told` who were told to come

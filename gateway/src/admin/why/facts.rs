@@ -95,6 +95,12 @@ impl Facts<'_> {
         u32::try_from(unfit.count()).unwrap_or(u32::MAX)
     }
 
+    /// Replicas that are taken out for good: nothing runs there, and nobody stops them.
+    pub(super) fn drained(&self) -> u32 {
+        let out = self.those(|replica| replica.phase == Phase::Draining && replica.in_flight == 0);
+        if self.sized { 0 } else { u32::try_from(out.count()).unwrap_or(u32::MAX) }
+    }
+
     /// Replicas that count as capacity, now or soon.
     pub(super) fn current(&self) -> u32 {
         self.phase(Phase::Ready) + self.on_the_way()

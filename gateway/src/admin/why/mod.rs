@@ -212,7 +212,8 @@ fn now(facts: &Facts<'_>) -> String {
     let others = [
         (facts.on_the_way().saturating_sub(facts.unfit(Phase::Starting)), "on the way"),
         (facts.unfit(Phase::Starting), "there that cannot serve"),
-        (facts.phase(Phase::Draining), "draining"),
+        (facts.phase(Phase::Draining).saturating_sub(facts.drained()), "draining"),
+        (facts.drained(), "drained"),
         (facts.phase(Phase::Parked), "parked"),
         (facts.phase(Phase::Failed), "failed"),
     ];

@@ -168,7 +168,8 @@ pub(super) fn drained(facts: &Facts<'_>) -> Option<Finding> {
     let out: Vec<(String, &str)> = out.collect();
     let names: Vec<&str> = out.iter().map(|(name, _)| name.as_str()).collect();
     let first = names.first()?;
-    let advice = format!("`tidegate drain {} {first} --undo` takes it back, until it is stopped", facts.name);
+    let until = if facts.sized { ", until it is stopped" } else { "" };
+    let advice = format!("`tidegate drain {} {first} --undo` takes it back{until}", facts.name);
     let text =
         format!("{} {} out by an operator", list(&names), pick(names.len() as u64, "is taken", "are taken"));
     let details = out.iter().take(TOLD).map(|(name, why)| format!("{name}: {why}"));

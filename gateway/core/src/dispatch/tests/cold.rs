@@ -193,8 +193,10 @@ fn q2_where_nothing_can_be_started_nothing_is_promised() {
     dispatcher.resize(ms(10), 4, false);
     dispatcher.on_deadline(ms(2000));
     let (id, end) = dispatcher.take_woken().pop().expect("it is told");
-    let told = Rejection { reason: Refusal::CannotStart, retry_after: Duration::from_secs(60) };
-    assert_eq!((id, end.expect_err("no lease")), (waits, told), "the last one leaves");
+    let told = |reason| Rejection { reason, retry_after: Duration::from_secs(60) };
+    let drained = told(Refusal::Drained);
+    assert_eq!((id, end.expect_err("no lease")), (waits, drained), "the last one leaves");
+    assert_eq!(rejected(dispatcher.arrive(ms(2001), &ask(2))), drained, "at once, now that it lasts");
     dispatcher.change(ms(3000), ReplicaId(1), Change::Gone);
-    assert_eq!(rejected(dispatcher.arrive(ms(3000), &ask(1))), told, "at once");
+    assert_eq!(rejected(dispatcher.arrive(ms(3000), &ask(1))), told(Refusal::CannotStart), "at once");
 }

@@ -25,7 +25,7 @@ use book::{Book, News};
 use calls::{Call, CallKind, WAKE_LIMIT};
 pub use helm::{Drained, Helm};
 use log::Log;
-pub use status::{ControlStatus, ControlView, HISTORY, Outlook, Spending};
+pub use status::{ControlStatus, ControlView, HISTORY, Listed, Outlook, Spending};
 pub use terms::Terms;
 
 mod book;
@@ -168,8 +168,8 @@ impl Control {
         match listed {
             Ok(instances) => {
                 self.silence = SILENCE.0;
-                self.status.listed(&instances);
                 self.resume(&instances);
+                self.status.listed(&instances, self.now());
                 let (ending, now) = (self.book.ending(), self.now());
                 let news = self.book.take_in(&instances, now);
                 for (id, change) in news {
@@ -230,9 +230,8 @@ impl Control {
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
         let falling = self.book.falling(now);
-        let (spending, room, plan, actions) = self.house.with_budget(now, |budget, paid| {
+        let (room, plan, actions) = self.house.with_budget(now, |budget, paid| {
             let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
-            let spending = Spending::of(budget, &self.name, paid);
             let room = grant.room;
             let supply = Supply { offers: offers.clone(), grant, waiting, falling };
             let plan = planner.tick(&seen, &supply);
@@ -240,11 +239,10 @@ impl Control {
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
             budget.capped(&self.name, matches!(plan.why.reason, ScaleReason::GatewayCap { .. }));
-            (spending, room, plan, actions)
+            (room, plan, actions)
         });
         let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
-        self.status.spends(spending);
         self.status.looks_ahead(Outlook { check: planner.next_check(now), offers, room });
         self.record(&plan.why);
         for action in actions {

@@ -16,6 +16,7 @@ use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
+use crate::control::Spending;
 use crate::store::{Epoch, Kept, KeptAccount, Stamp, Store};
 
 /// How often accounts are kept while nothing but time changes them. After a crash, what still runs is paid for to the
@@ -167,6 +168,11 @@ impl House {
     /// The credit; `None` where it is not counted.
     pub fn credit(&self, now: Instant) -> Option<Credit> {
         self.lock().credit(self.lasting(now))
+    }
+
+    /// What `name` has spent and costs, and the credit: nothing where it has no account.
+    pub fn spending(&self, name: &DeploymentName, now: Instant) -> Spending {
+        self.with_budget(now, |budget, paid| Spending::of(budget, name, paid))
     }
 
     /// Opens the account of `name` with what it had spent before.

@@ -117,19 +117,27 @@ impl Admin {
     }
 
     fn status(&self) -> Status {
+        // One moment for all: the credit that they share is one sum.
+        let now = self.gateway.clock.now();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: self.gateway.clock.now().since(Instant::ZERO).as_secs_f64(),
+            uptime_s: now.since(Instant::ZERO).as_secs_f64(),
             stopping: self.since.status(&self.gateway, &self.watched),
             records: self.store.as_ref().map(|store| RecordsStatus::new(store.view(), &self.orphans.left())),
             tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
-            deployments: self.watched.iter().map(|watched| self.deployment(watched)).collect(),
+            deployments: self.watched.iter().map(|watched| self.deployment(watched, now)).collect(),
         }
     }
 
-    fn deployment(&self, watched: &Watched) -> DeploymentStatus {
+    /// What the loop of a deployment shows, and what it costs as of `now`.
+    fn view(&self, watched: &Watched, now: Instant) -> ControlView {
+        let spending = self.house.spending(watched.pool.name(), now);
+        ControlView { spending, ..watched.control.view() }
+    }
+
+    fn deployment(&self, watched: &Watched, now: Instant) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
-        let view = watched.control.view();
+        let view = self.view(watched, now);
         // Ages of what is kept go on while the machine sleeps.
         let lasting = self.house.lasting(seen.at);
         let replicas = replicas(watched, &seen, &known, &view);
@@ -157,12 +165,8 @@ impl Admin {
             replicas,
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().map(told).chain(before).take(MOST_DECISIONS).collect(),
-            money: (watched.provider != "static").then_some(MoneyStatus {
-                spent: view.spending.spent,
-                rate: view.spending.rate,
-                worst_case: sizing.worst_case(base_fee).map(|worst| worst.max(view.spending.rate)),
-                credit: view.spending.credit,
-            }),
+            money: (watched.provider != "static")
+                .then(|| MoneyStatus::new(view.spending, view.listed(now), sizing.worst_case(base_fee))),
             sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),
@@ -185,13 +189,13 @@ impl Admin {
             let (seen, _, conversations) = watched.pool.inspect();
             let name = |id| replica_name(watched.pool.name(), id);
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
-            let view = watched.control.view();
+            let view = self.view(watched, self.gateway.clock.now());
             let judged = watched.pool.judged();
             if watched.provider != "static" {
                 let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
                 watched.meter.growth(&Growth {
                     reason: view.newest.as_ref().map(|decision| decision.reason.clone()),
-                    rate: view.spending.rate,
+                    rate: view.listed.map(|_| view.spending.rate),
                     most: sizing.worst_case(base_fee).map(|most| most.max(view.spending.rate)),
                     credit: view.spending.credit,
                 });

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
+use tidegate_scaler::control::{Listed, Spending};
 use tidegate_scaler::orphans::Orphans;
 use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
@@ -198,17 +199,33 @@ pub struct DeploymentStatus {
 }
 
 /// What a deployment costs, in millionths of a dollar (M2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MoneyStatus {
     /// Since the deployment was first served, restarts included.
     pub spent: Money,
-    /// For each hour, as the fleet is now.
-    pub rate: Price,
+    /// For each hour, as the fleet is now; absent until the provider has told what runs.
+    pub rate: Option<Price>,
+    /// How long ago the provider told that, in seconds; absent while it answers.
+    #[serde(default)]
+    pub listed_s: Option<f64>,
     /// For each hour at worst: `max` × the price cap and the base fee, or what it costs now, where that is more since the cap
     /// was lowered; absent where there is no cap.
     pub worst_case: Option<Price>,
     /// Credit that is left over all deployments; absent where it is not counted (M3).
     pub credit: Option<Money>,
+}
+
+impl MoneyStatus {
+    /// Of what is spent, by what the provider has told, and at worst by the settings.
+    pub(crate) fn new(spending: Spending, listed: Listed, worst_case: Option<Price>) -> Self {
+        let Spending { spent, rate, credit } = spending;
+        let listed_s = match listed {
+            Listed::Ago(age) => Some(age.as_secs_f64()),
+            Listed::Now | Listed::Never => None,
+        };
+        let worst_case = worst_case.map(|worst| worst.max(rate));
+        Self { spent, rate: (listed != Listed::Never).then_some(rate), listed_s, worst_case, credit }
+    }
 }
 
 /// One replica.

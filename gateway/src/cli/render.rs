@@ -59,7 +59,9 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     }
     let told = |why: &&String| deployment.trouble.as_ref().is_some_and(|trouble| trouble.contains(*why));
     if let Some(why) = deployment.startless.as_ref().filter(|why| !told(why)) {
-        let told = format!("no replica runs, and none can be started: {why}");
+        let known = deployment.money.is_none_or(|money| money.rate.is_some());
+        let none = if known { "no replica runs" } else { "no replica is known to run" };
+        let told = format!("{none}, and none can be started: {why}");
         text.push_str(&sentence("", &told, Some(Tint::Yellow), style));
     }
     if let Some(trouble) = &deployment.trouble {
@@ -136,13 +138,20 @@ fn load(deployment: &DeploymentStatus) -> String {
 
 /// What it costs, where anything has a price.
 fn money(money: MoneyStatus) -> Option<String> {
-    let MoneyStatus { spent, rate, worst_case, credit } = money;
-    if (spent, rate, worst_case, credit) == (Money::default(), Price::FREE, None, None) {
+    let MoneyStatus { spent, rate, listed_s, worst_case, credit } = money;
+    if (spent, rate.unwrap_or_default(), worst_case, credit) == (Money::default(), Price::FREE, None, None) {
         return None;
     }
     let worst = worst_case.map(|worst| format!(", {worst} at most (max × price_cap)")).unwrap_or_default();
     let credit = credit.map(|credit| format!("; credit {credit}")).unwrap_or_default();
-    Some(format!("{rate} now{worst}, {spent} spent{credit}"))
+    let rate = match (rate, listed_s) {
+        (None, _) => "cost not known yet: the provider has not answered".to_owned(),
+        (Some(rate), None) => format!("{rate} now"),
+        (Some(rate), Some(listed)) => {
+            format!("{rate} as of {} ago: the provider does not answer", age(listed))
+        }
+    };
+    Some(format!("{rate}{worst}, {spent} spent{credit}"))
 }
 
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {

@@ -1,5 +1,8 @@
 //! How the status of a gateway looks.
 
+use tidegate_scaler::control::{Listed, Spending};
+use tidegate_shared::time::Duration;
+
 use super::*;
 
 /// A terminal of 80 columns.
@@ -183,4 +186,19 @@ fn e1_decisions_that_change_nothing_are_told_in_one_row() {
   18s ago         0  steady at 18
 ";
     assert_eq!(decisions(&all, NARROW), expected);
+}
+
+#[test]
+fn m2_money_is_told_as_old_as_it_is_and_what_is_not_known_is_no_zero() {
+    let told = |listed| {
+        let spending =
+            Spending { spent: Money(150_000), rate: Price(72_000_000), credit: Some(Money(300_000)) };
+        money(MoneyStatus::new(spending, listed, None)).expect("money is spent")
+    };
+    assert_eq!(told(Listed::Now), "$72.00/h now, $0.15 spent; credit $0.30");
+    let silent = "$72.00/h as of 40s ago: the provider does not answer, $0.15 spent; credit $0.30";
+    assert_eq!(told(Listed::Ago(Duration::from_secs(40))), silent);
+    let never = "cost not known yet: the provider has not answered, $0.15 spent; credit $0.30";
+    assert_eq!(told(Listed::Never), never);
+    assert_eq!(money(MoneyStatus::new(Spending::default(), Listed::Never, None)), None);
 }

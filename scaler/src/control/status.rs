@@ -9,7 +9,7 @@ use tidegate_scaler_core::budget::{Budget, Room};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Offer, Price};
-use tidegate_shared::time::Instant;
+use tidegate_shared::time::{Duration, Instant};
 
 use super::book::Came;
 use crate::provider::{Instance, InstanceState};
@@ -30,8 +30,11 @@ pub struct ControlView {
     pub history: VecDeque<ScaleDecision>,
     /// How many decisions each kind of reason led to, counted where `history` is extended.
     pub by_reason: BTreeMap<&'static str, u64>,
-    /// What it costs; nothing before the first evaluation.
+    /// What it costs at the moment of asking, which only the [`House`](crate::house::House) knows: nothing until somebody puts
+    /// in [`House::spending`](crate::house::House::spending).
     pub spending: Spending,
+    /// When the provider last told what runs; `None` until it has.
+    pub listed: Option<Instant>,
     /// What the next evaluations go by; none before the first.
     pub outlook: Option<Outlook>,
     /// Replicas ordered by this loop that became ready.
@@ -71,19 +74,42 @@ pub struct Outlook {
 pub struct Spending {
     /// Since the deployment was first served, restarts included.
     pub spent: Money,
-    /// For each hour, as the fleet is now.
+    /// For each hour, by what the provider listed last, and by what was ordered and stopped since.
     pub rate: Price,
     /// Credit that is left over all deployments; `None` where it is not counted (M3).
     pub credit: Option<Money>,
 }
 
+/// How old it is what a provider told of what runs; the better known comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Listed {
+    /// It answers.
+    #[default]
+    Now,
+    /// It does not, and has told so long ago.
+    Ago(Duration),
+    /// It has not told yet, since the start of the gateway.
+    Never,
+}
+
 impl Spending {
-    /// Of deployment `name`, as of `now`.
-    pub(super) fn of(budget: &Budget, name: &DeploymentName, now: Instant) -> Self {
+    /// Of deployment `name`, as of `now` by the clock of money.
+    pub(crate) fn of(budget: &Budget, name: &DeploymentName, now: Instant) -> Self {
         let ledger = budget.ledger(name);
         let spent = ledger.map_or(Money::default(), |ledger| ledger.total(now));
         let rate = ledger.map_or(Price::FREE, |ledger| ledger.rate());
         Self { spent, rate, credit: budget.credit(now) }
+    }
+}
+
+impl ControlView {
+    /// How old it is at `now` what is known of what runs.
+    pub fn listed(&self, now: Instant) -> Listed {
+        match (self.listed, &self.provider_error) {
+            (None, _) => Listed::Never,
+            (Some(at), Some(_)) => Listed::Ago(now.since(at)),
+            (Some(_), None) => Listed::Now,
+        }
     }
 }
 
@@ -152,8 +178,8 @@ impl ControlStatus {
         self.lock().clinging.remove(&id);
     }
 
-    /// Takes in what the provider lists: so it answers.
-    pub(super) fn listed(&self, instances: &[Instance]) {
+    /// Takes in what the provider lists at `now`: so it answers.
+    pub(super) fn listed(&self, instances: &[Instance], now: Instant) {
         let why = |one: &Instance| match &one.state {
             InstanceState::Pending { why }
             | InstanceState::Queued { why }
@@ -161,13 +187,9 @@ impl ControlStatus {
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => None,
         };
         let mut view = self.lock();
-        view.provider_error = None;
+        (view.provider_error, view.listed) = (None, Some(now));
         view.clinging.retain(|id, _| instances.iter().any(|one| one.id == *id));
         view.pending = instances.iter().filter_map(why).collect();
-    }
-
-    pub(super) fn spends(&self, spending: Spending) {
-        self.lock().spending = spending;
     }
 
     pub(super) fn looks_ahead(&self, outlook: Outlook) {
@@ -187,7 +209,6 @@ impl ControlStatus {
 #[cfg(test)]
 mod tests {
     use tidegate_shared::decision::{Rule, ScaleReason};
-    use tidegate_shared::time::Duration;
 
     use super::*;
 

@@ -257,6 +257,8 @@ async fn c2_c4_a_silent_provider_holds_the_fleet() {
     assert_eq!(world.log(), Vec::<String>::new());
     let view = run.status.view();
     assert_eq!(view.provider_error.as_deref(), Some("provider scripted does not answer: it sulks"));
+    let listed = view.listed(Instant::ZERO + world.elapsed());
+    assert!(matches!(listed, Listed::Ago(age) if age >= Duration::from_secs(600)), "{listed:?}");
     assert_eq!(view.newest.unwrap().reason.as_str(), "provider_error");
     assert!(world.startless(), "nobody is held for what cannot be started");
 
@@ -265,6 +267,13 @@ async fn c2_c4_a_silent_provider_holds_the_fleet() {
     assert!(!world.startless());
     assert_eq!(world.log(), ["drain 1", "stop 1", "gone 1"]);
     assert_eq!(run.status.view().provider_error, None);
+    assert_eq!(run.status.view().listed(Instant::NEVER), Listed::Now);
+
+    let world = World::new();
+    world.script().silent = true;
+    let run = Loop::start(&world, sizing(0, 2));
+    run.pass(60).await;
+    assert_eq!(run.status.view().listed(Instant::NEVER), Listed::Never, "it has not told what runs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,7 +377,8 @@ async fn a_fixed_fleet_is_announced_and_never_ordered() {
     world.arrive(1000);
     run.pass(3600).await;
     assert_eq!(world.log(), ["up 1", "up 2", "ready 1", "ready 2"]);
-    assert_eq!(run.status.view(), ControlView::default());
+    let view = run.status.view();
+    assert_eq!(view, ControlView { listed: view.listed, ..ControlView::default() });
     assert_eq!(run.end(Shutdown::Stop { within: Duration::ZERO }).await, []);
     assert_eq!(world.log(), Vec::<String>::new());
 }

@@ -9,6 +9,7 @@ use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 
 use super::*;
+use crate::control::Spending;
 use crate::house::{Credit, House};
 use tidegate_scaler_core::budget::{Bounds, Moment};
 

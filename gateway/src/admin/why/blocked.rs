@@ -1,5 +1,6 @@
 //! Why growth cannot be had: the price cap, no room, no fit, the gateway's cap (C2, M1), and the credit (M3).
 
+use tidegate_scaler::control::Listed;
 use tidegate_scaler_core::offer::{Blocked, choose};
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::offer::{Money, Offer, Price};
@@ -167,13 +168,18 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     let spent = format!("{} spent here", spending.spent);
     if left.0 > 0 {
         return match lasts(left, facts.burn) {
+            _ if facts.listed == Listed::Never => line.no(format!(
+                "{left} of credit is left, {spent}; how long it lasts is not known yet: a provider has not answered since the \
+                 gateway started, and what it runs costs all the same"
+            )),
             None => line.no(format!("{} of credit is left, {spent}; nothing costs anything now", left)),
             Some(time) => {
                 let text = format!(
-                    "{} of credit is left, {spent}; it lasts {} at {} for all deployments",
+                    "{} of credit is left, {spent}; it lasts {} at {} for all deployments{}",
                     left,
                     span(time),
-                    facts.burn
+                    facts.burn,
+                    as_of(facts.listed)
                 );
                 if time <= SOON {
                     line.ahead(text).advise("raise the credit before it is used up")
@@ -184,14 +190,28 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
         };
     }
     let runs = match spending.rate {
+        _ if facts.view.listed.is_none() => {
+            "nothing new is started; what runs is not known yet: the provider has not answered".to_owned()
+        }
         Price::FREE => "nothing is started".to_owned(),
-        rate => format!("nothing new is started, and what runs is kept at {rate}"),
+        rate => {
+            let as_of = as_of(facts.view.listed(facts.seen.at));
+            format!("nothing new is started, and what runs is kept at {rate}{as_of}")
+        }
     };
     let text = format!("the credit is used up (balance {}, {spent}): {runs}", left);
     let advice = "raise the credit; growth goes on by itself then";
     match facts.reason() {
         Some(ScaleReason::NoCredit) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
         _ => line.ahead(format!("{text}; nothing more is wanted now")).advise(advice),
+    }
+}
+
+/// Since when what costs is not known any better.
+fn as_of(listed: Listed) -> String {
+    match listed {
+        Listed::Ago(age) => format!(", as of {} ago", span(age)),
+        Listed::Now | Listed::Never => String::new(),
     }
 }
 

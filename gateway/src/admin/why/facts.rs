@@ -1,6 +1,6 @@
 //! What the findings are made from: one deployment at one moment, as all parts of the gateway know it.
 
-use tidegate_scaler::control::ControlView;
+use tidegate_scaler::control::{ControlView, Listed};
 use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
@@ -26,6 +26,8 @@ pub(super) struct Facts<'a> {
     pub(super) view: &'a ControlView,
     /// What all deployments together cost now.
     pub(super) burn: Price,
+    /// How old it is what is known of that, at worst.
+    pub(super) listed: Listed,
     pub(super) recent: &'a Recent,
     /// How traffic differs from what the target was tuned on.
     pub(super) drift: Option<String>,

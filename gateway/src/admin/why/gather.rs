@@ -43,16 +43,19 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
                 .map(|why| why.to_string()),
         })
         .collect();
-    let burn =
-        admin.watched.iter().map(|one| one.control.view().spending.rate.0).fold(0, u64::saturating_add);
+    let sized: Vec<_> = admin.watched.iter().filter(|one| one.provider != "static").collect();
+    let costs = sized.iter().map(|one| admin.house.spending(one.pool.name(), seen.at).rate.0);
+    let burn = costs.fold(0, u64::saturating_add);
+    let listed = sized.iter().map(|one| one.control.view().listed(seen.at)).max().unwrap_or_default();
     answer(&Facts {
         name: watched.pool.name(),
         sizing: &watched.resizer.sizing(),
         sized: watched.provider != "static",
         seen: &seen,
         replicas: &replicas,
-        view: &watched.control.view(),
+        view: &admin.view(watched, seen.at),
         burn: Price(burn),
+        listed,
         recent: &recent,
         drift: drift::told(watched, watched.resizer.tuned(admin.house.lasting(seen.at)).as_ref()),
         start_took,

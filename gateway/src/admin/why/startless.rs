@@ -15,6 +15,10 @@ use super::{Finding, Line};
 /// What is to be done where the gateway's cap is reached.
 pub(super) const CAPPED: &str = "raise budget.replicas, or lower min or max of another deployment";
 
+/// What keeps starts from happening where nobody knows what runs.
+const UNKNOWN: &str =
+    "the provider has not answered since the gateway started, and what it runs is not known yet";
+
 /// What keeps every start from happening, to follow "because".
 pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option<String> {
     if sizing.ceiling() == 0 {
@@ -24,7 +28,8 @@ pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option
         return Some("scaling is switched off and min is 0".to_owned());
     }
     if view.provider_error.is_some() {
-        return Some("the provider does not answer".to_owned());
+        let never = view.listed.is_none();
+        return Some(if never { UNKNOWN } else { "the provider does not answer" }.to_owned());
     }
     let outlook = view.outlook.as_ref()?;
     if view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
@@ -62,7 +67,8 @@ pub(in crate::admin) fn refuses(startless: Option<&str>, seen: &Observation) -> 
 /// Nothing runs, and no request starts a replica; told where no other question is about it.
 pub(super) fn finding(facts: &Facts<'_>) -> Option<Finding> {
     let why = startless(facts.sizing, facts.view).filter(|_| facts.sized && is_bare(&facts.seen.replicas))?;
-    let text = format!("nothing runs, and no request starts a replica, because {why}: requests get 503");
+    let nothing = if facts.view.listed.is_some() { "nothing runs" } else { "nothing is known to run" };
+    let text = format!("{nothing}, and no request starts a replica, because {why}: requests get 503");
     let line = Line::NothingStarts.now(text);
     Some(match (facts.sizing.ceiling(), facts.sizing.autoscale) {
         (0, _) => line.advise(format!("`tidegate scale {} --max 1`, or more", facts.name)),

@@ -54,7 +54,8 @@ impl Case {
         };
         let outlook =
             Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)], room: None };
-        let view = ControlView { newest: Some(decision), outlook: Some(outlook), ..ControlView::default() };
+        let (newest, listed) = (Some(decision), Some(now()));
+        let view = ControlView { newest, listed, outlook: Some(outlook), ..ControlView::default() };
         let mut this = Self {
             sizing: Sizing { min: 1, max: 4, ..Sizing::default() },
             sized: true,
@@ -102,6 +103,7 @@ impl Case {
             replicas: &self.known,
             view: &self.view,
             burn: self.burn,
+            listed: self.view.listed(now()),
             recent: &self.recent,
             start_took: self.start_took,
             drift: self.drift.clone(),

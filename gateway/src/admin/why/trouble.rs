@@ -27,7 +27,9 @@ const TOLD: usize = 8;
 /// The provider does not answer.
 pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
     let error = facts.view.provider_error.as_ref()?;
-    let held = if facts.sized {
+    let held = if facts.view.listed.is_none() {
+        "; what it runs is not known yet: it has not answered since the gateway started".to_owned()
+    } else if facts.sized {
         format!("; the fleet is held at {}", count(facts.current(), "replica"))
     } else {
         String::new()

@@ -26,8 +26,8 @@ const DOLLAR: f64 = 1e6;
 pub struct Growth {
     /// The reason of the newest decision.
     pub reason: Option<ScaleReason>,
-    /// What it costs for each hour, as the fleet is now.
-    pub rate: Price,
+    /// What it costs for each hour, as the fleet is now; `None` until the provider has told what runs.
+    pub rate: Option<Price>,
     /// What that can become at most; `None` without a price cap.
     pub most: Option<Price>,
     /// Credit that is left over all deployments; `None` where it is not counted.
@@ -49,7 +49,9 @@ fn set(deployment: &str, growth: &Growth) {
         let labels = [label(), ("reason", reason.to_owned())];
         gauge!(name::GROWTH_BLOCKED, &labels).set(f64::from(u8::from(blocks)));
     }
-    gauge!(name::SPEND, &[label()]).set(growth.rate.0 as f64 / DOLLAR);
+    if let Some(rate) = growth.rate {
+        gauge!(name::SPEND, &[label()]).set(rate.0 as f64 / DOLLAR);
+    }
     if let Some(most) = growth.most {
         gauge!(name::SPEND_MOST, &[label()]).set(most.0 as f64 / DOLLAR);
     }
@@ -70,7 +72,7 @@ mod tests {
         let render = recorder.handle();
         let growth = |reason| Growth {
             reason: Some(reason),
-            rate: Price(1_500_000),
+            rate: Some(Price(1_500_000)),
             most: Some(Price(4_000_000)),
             credit: Some(Money(-250_000)),
         };

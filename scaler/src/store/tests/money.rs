@@ -29,9 +29,15 @@ async fn m2_a_restart_pays_for_the_time_between_once() {
     let (store, kept) = open(dir.path(), 200);
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[chat()]);
     house.open(&chat(), Price::FREE, 0, at(1));
+    let (spent, left) = (Money(10_000), Some(Money(990_500)));
+    let before = Spending { spent, rate: Price::FREE, credit: left };
+    assert_eq!(house.spending(&chat(), at(2)), before, "the account stands until somebody looks");
     for _ in 0..2 {
         house.resume(&chat(), &[ReplicaId(1)], at(3));
     }
+    let (spent, left) = (Money(109_000), Some(Money(1_000_500 - 109_000)));
+    let since = Spending { spent, rate: Price(3_600_000), credit: left };
+    assert_eq!(house.spending(&chat(), at(4)), since, "and goes on with nobody who looks");
     // One ran from second 100 to 203 of the boot, the other is known to have run until the account was kept at 105.
     let told = house.credit(at(3)).unwrap();
     assert_eq!(

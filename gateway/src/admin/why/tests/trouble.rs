@@ -242,6 +242,11 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
         assert_eq!(found.text, format!("{text}; the fleet is held at 0 replicas"));
         assert_eq!(found.details, details);
     }
+    (case.view.listed, case.view.outlook) = (None, None);
+    let unknown = "what it runs is not known yet: it has not answered since the gateway started";
+    assert!(case.finding(Line::ProviderDown).text.ends_with(unknown));
+    let bare = "the provider has not answered since the gateway started, and what it runs is not known yet";
+    assert_eq!(startless(&case.sizing, &case.view).as_deref(), Some(bare));
     // Where something runs, or is a moment away, requests are served.
     for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
         let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
@@ -310,4 +315,28 @@ fn e2_a_fixed_replica_that_loads_is_not_told_as_one_that_fails() {
     assert!(answer.findings.iter().all(|found| found.line != Line::ReplicasOut));
     case.known[1].unfit = Some((Unfit::Unreachable, now() - SECOND * 2));
     assert_eq!(case.finding(Line::ReplicasOut).text, "1 of 2 replicas is not well: chat-2");
+}
+
+#[test]
+fn m2_m3_what_costs_while_the_provider_is_silent_is_told_with_its_age_and_no_zero_stands_for_unknown() {
+    let mut case = Case::new(2, 40, 2, ScaleReason::ProviderError);
+    case.view.provider_error = Some("the docker daemon does not answer".to_owned());
+    case.view.listed = Some(now() - SECOND * 40);
+    let (spent, rate) = (Money(9_240_000), Price(720 * DOLLAR));
+    case.view.spending = Spending { spent, rate, credit: Some(Money(7_200_000)) };
+    case.burn = rate;
+    let lasts = "$7.20 of credit is left, $9.24 spent here; it lasts 36 s at $720.00/h for all deployments, as of 40 s ago";
+    case.says(Line::NoCredit, Standing::Ahead, lasts);
+    case.view.spending.credit = Some(Money(-240_000));
+    let used = "the credit is used up (balance -$0.24, $9.24 spent here): nothing new is started, and what runs is kept at \
+                $720.00/h, as of 40 s ago; nothing more is wanted now";
+    case.says(Line::NoCredit, Standing::Ahead, used);
+    case.view.listed = None;
+    let used = "the credit is used up (balance -$0.24, $9.24 spent here): nothing new is started; what runs is not known yet: \
+                the provider has not answered; nothing more is wanted now";
+    case.says(Line::NoCredit, Standing::Ahead, used);
+    case.view.spending.credit = Some(Money(300_000));
+    let left = "$0.30 of credit is left, $9.24 spent here; how long it lasts is not known yet: a provider has not answered \
+                since the gateway started, and what it runs costs all the same";
+    case.says(Line::NoCredit, Standing::No, left);
 }

@@ -311,6 +311,18 @@ mod tests {
             args: CreditArgs,
         }
         let read = |amount: &str| Credit::try_parse_from(["credit", amount]).map(|line| line.args.amount);
+        for (written, micros) in [
+            ("2.5e-05", 25),
+            ("1e-6", 1),
+            ("1.5E+3", 1_500_000_000),
+            ("-2e2", -200_000_000),
+            ("2.50e1", 25_000_000),
+        ] {
+            assert_eq!(amount(written), Ok(Money(micros)), "{written}");
+        }
+        for bad in ["2.5e-07", "1e7", "1e999", "1e-21", "e3", "1e", "1.2.3e1", "1e1e1", "+-1e1"] {
+            assert!(amount(bad).is_err(), "{bad}");
+        }
         for (amount, body) in [
             ("25.50", r#"{"amount": 25.500000}"#),
             ("+007", r#"{"amount": 7.000000}"#),
@@ -318,7 +330,7 @@ mod tests {
         ] {
             assert_eq!(top_up(read(amount).expect(amount).expect("an amount")), body);
         }
-        for amount in ["abc", "0", "1e3", "1.0000001", "5}"] {
+        for amount in ["abc", "0", "1e7", "1.0000001", "5}"] {
             let told = read(amount).map(drop).expect_err(amount).to_string();
             for part in [amount, "AMOUNT", "must be an amount of dollars, not 0 and up to"] {
                 assert!(told.contains(part), "{told}");

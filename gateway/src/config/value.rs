@@ -3,6 +3,7 @@
 //! Each function here makes a parser: it gives the setting, or the rule that the value breaks as a sentence without
 //! its subject ("must be …"). Never looks at other settings and never knows where the value stands.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use tidegate_shared::offer::Money;
@@ -127,6 +128,8 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 const MOST_DOLLARS: u64 = 1_000_000;
 /// Digits after the point of an amount of dollars: nothing is rounded.
 const DOLLAR_DIGITS: usize = 6;
+/// The largest exponent that a number of dollars may be written with: more than any amount needs.
+const MOST_EXPONENT: u32 = 20;
 
 /// An amount of dollars, in millionths: `2`, `2.5`, exactly as it is written.
 pub(super) fn dollars(value: &DeValue<'_>) -> Parsed<u64> {
@@ -150,13 +153,32 @@ pub(super) fn dollars(value: &DeValue<'_>) -> Parsed<u64> {
 /// What an amount must be.
 pub fn amount(written: &str) -> Result<Money, String> {
     let (sign, digits) = written.strip_prefix('-').map_or((1, written), |digits| (-1, digits));
-    let found = micros(digits).filter(|micros| (1..=MOST_DOLLARS * 1_000_000).contains(micros));
+    let found = without_exponent(digits)
+        .and_then(|digits| micros(&digits))
+        .filter(|micros| (1..=MOST_DOLLARS * 1_000_000).contains(micros));
     found.map(|micros| Money(sign * i128::from(micros))).ok_or_else(|| {
         format!(
             "must be an amount of dollars, not 0 and up to {MOST_DOLLARS}, with up to {DOLLAR_DIGITS} digits after the \
              point, such as 25.50"
         )
     })
+}
+
+/// `2.5e-05`, which is how programs write 0.000025, with its point moved instead; exact.
+fn without_exponent(written: &str) -> Option<Cow<'_, str>> {
+    let Some((digits, exponent)) = written.split_once(['e', 'E']) else { return Some(written.into()) };
+    let exponent =
+        exponent.parse::<i32>().ok().filter(|exponent| exponent.unsigned_abs() <= MOST_EXPONENT)?;
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let zeros = "0".repeat(usize::try_from(exponent.unsigned_abs()).ok()?);
+    if whole.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return None;
+    }
+    let all = format!("{zeros}{whole}{part}{zeros}");
+    let point = i32::try_from(zeros.len().checked_add(whole.len())?).ok()?.checked_add(exponent)?;
+    let (whole, part) = all.split_at_checked(usize::try_from(point).ok()?)?;
+    let whole = if whole.is_empty() { "0" } else { whole };
+    Some(format!("{whole}.{}", part.trim_end_matches('0')).into())
 }
 
 fn micros(written: &str) -> Option<u64> {

@@ -15,6 +15,8 @@ pub(super) const KEPT: u64 = 64 * 1024;
 pub(super) const LINES: usize = 40;
 /// Most bytes that are shown.
 pub(super) const BYTES: usize = 8 * 1024;
+/// Most bytes of each end of a line that are shown, where it is longer than both.
+const END: usize = 400;
 
 /// A new, empty log to which an engine may write; only the user may read it.
 pub(super) fn create(path: &Path) -> io::Result<File> {
@@ -71,7 +73,7 @@ pub(super) fn shown(tail: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     for line in text.trim_end().lines().rev().take(LINES) {
         let line = line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
-        let mut line = escaped(line);
+        let mut line = shortened(escaped(line));
         if line.len() > room {
             let cut = (line.len() - room..=line.len()).find(|at| line.is_char_boundary(*at));
             line.drain(..cut.unwrap_or(line.len()));
@@ -84,6 +86,16 @@ pub(super) fn shown(tail: &[u8]) -> Vec<String> {
     }
     lines.reverse();
     lines
+}
+
+/// The beginning and the end of a line that is too long to be read.
+fn shortened(line: String) -> String {
+    if line.len() <= 2 * END {
+        return line;
+    }
+    let head = (0..=END).rev().find_map(|at| line.get(..at)).unwrap_or_default();
+    let tail = (line.len() - END..=line.len()).find_map(|at| line.get(at..)).unwrap_or_default();
+    format!("{head} … {tail}")
 }
 
 fn escaped(line: &str) -> String {
@@ -133,13 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn shows_at_most_eight_kibibytes_even_of_one_line() {
+    fn a_line_too_long_to_be_read_shows_its_two_ends() {
         for content in [vec![b'x'; 100_000], vec![0x1b; 100_000], "ä".repeat(50_000).into_bytes()] {
             let (_dir, path) = file_with(&content);
             let lines = last_lines(&path);
             assert_eq!(lines.len(), 1);
-            assert!(lines[0].len() <= BYTES && lines[0].len() > BYTES - 4, "{}", lines[0].len());
+            let length = lines[0].len();
+            assert!(length <= 2 * END + 5 && length > 2 * END && lines[0].contains(" … "), "{length}");
         }
+        let (_dir, path) = file_with("x".repeat(2 * END).as_bytes());
+        assert_eq!(last_lines(&path), ["x".repeat(2 * END)]);
+        let (_dir, path) = file_with(format!("{}\n", "x".repeat(800)).repeat(40).as_bytes());
+        let lines = last_lines(&path);
+        assert_eq!(lines.iter().map(String::len).sum::<usize>(), BYTES / 801 * 800, "whole lines of the end");
     }
 
     #[test]

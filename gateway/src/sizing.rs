@@ -298,7 +298,7 @@ fn value_of(sizing: &Sizing, key: &str) -> Value {
         "min" => Value::from(sizing.min),
         "max" => Value::from(sizing.max),
         "mode" => Value::from(if sizing.mode == Mode::Flex { "flex" } else { "active" }),
-        TARGET => Value::from(sizing.target_concurrency),
+        TARGET => Value::from(sizing.target()),
         "price_cap" => sizing.price_cap.map_or(Value::Null, |cap| Value::from(cap.0 as f64 / 1e6)),
         _ => Value::from(sizing.autoscale),
     }

@@ -141,7 +141,7 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
     let offers = outlook.map(|outlook| outlook.offers).unwrap_or_default();
     let sizing_now = watched.resizer.sizing();
     let warning = none(&sizing_now).filter(|_| fixed.is_none());
-    let warning = warning.or_else(|| too_dear(sizing_now.price_cap, &offers));
+    let warning = warning.or_else(|| too_dear(sizing_now.price_cap, &offers)).or_else(|| over(&sizing_now));
     SizingAnswer { deployment: watched.pool.name().to_string(), sizing, fixed, warning, unsaved }
 }
 
@@ -153,6 +153,14 @@ fn none(sizing: &Sizing) -> Option<String> {
         _ => return None,
     };
     Some(format!("{why}: once nothing is there, requests get 503"))
+}
+
+/// What follows where more is aimed at than a replica is given.
+fn over(sizing: &Sizing) -> Option<String> {
+    let (asked, most) = (sizing.target_concurrency, sizing.target());
+    (asked > most).then(|| {
+        format!("target_concurrency {asked} is over concurrency_limit, so {most} is in force: a replica is given no more")
+    })
 }
 
 /// What follows where no offer is within the cap.
@@ -340,6 +348,15 @@ pub(super) fn json(answer: &impl Serialize) -> Bytes {
 mod tests {
     use super::*;
     use tidegate_shared::replica::Capacity;
+
+    #[test]
+    fn a1_a_target_over_the_limit_is_warned_of_with_what_is_in_force() {
+        let sizing = |limit| Sizing { target_concurrency: 50, limit, ..Sizing::default() };
+        let warned =
+            "target_concurrency 50 is over concurrency_limit, so 1 is in force: a replica is given no more";
+        assert_eq!(over(&sizing(1)).as_deref(), Some(warned));
+        assert_eq!(over(&sizing(50)), None);
+    }
 
     #[test]
     fn c2_a_cap_below_every_price_is_warned_of() {

@@ -351,8 +351,11 @@ impl ScaleDecision {
             ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
             ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
             ScaleReason::BackingOff { failures, retry_in } => {
-                let starts = if *failures == 1 { "start" } else { "starts in a row" };
-                write!(f, "{failures} failed {starts}, next try in {} s", retry_in.as_secs_f64().ceil())
+                match failures {
+                    1 => f.write_str("1 start has failed")?,
+                    _ => write!(f, "{failures} starts in a row have failed, or ended soon after")?,
+                }
+                write!(f, ", next try in {} s", retry_in.as_secs_f64().ceil())
             }
             ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
             ScaleReason::PriceCap { cap, cheapest } => {

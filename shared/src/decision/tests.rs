@@ -39,10 +39,13 @@ fn e1_reasons_are_told_with_their_numbers() {
             said(1, 1, 2, ScaleReason::Cooling { low_for, window, to: 1 }),
             "1 in progress (3 queued) needs 1, cooling 12 s of 30 s",
         ),
-        (said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }), "1 failed start, next try in 9 s"),
+        (
+            said(1, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in }),
+            "1 start has failed, next try in 9 s",
+        ),
         (
             said(1, 1, 1, ScaleReason::BackingOff { failures: 3, retry_in }),
-            "3 failed starts in a row, next try in 9 s",
+            "3 starts in a row have failed, or ended soon after, next try in 9 s",
         ),
     ] {
         assert_eq!(text, expected);

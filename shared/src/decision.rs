@@ -298,6 +298,10 @@ impl ScaleDecision {
             _ if self.engine_queue > 0 => format!("{}, which needs {needed}", self.crowded()),
             (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
             (None, 0) => "nothing is in progress".to_owned(),
+            // What counts is the mean: one moment's number beside it would contradict it.
+            (None, _) if self.rule == Rule::Jobs => {
+                format!("{demand} in progress{waiting} now, and the mean of the last 30 s needs {needed}")
+            }
             (None, 1) => format!("1 in progress{waiting} needs {needed}"),
             (None, _) => format!("{demand} in progress{waiting} need {needed}"),
         }

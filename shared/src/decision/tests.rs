@@ -4,9 +4,13 @@ use super::*;
 use crate::demand::Observation;
 
 fn said(demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
+    said_by(Rule::Concurrency, demand, needed, target, reason)
+}
+
+fn said_by(rule: Rule, demand: u32, needed: u32, target: u32, reason: ScaleReason) -> String {
     let decision = ScaleDecision {
         at: Instant::ZERO,
-        rule: Rule::Concurrency,
+        rule,
         load: None,
         engine_queue: 0,
         demand,
@@ -50,6 +54,13 @@ fn e1_reasons_are_told_with_their_numbers() {
     ] {
         assert_eq!(text, expected);
     }
+}
+
+#[test]
+fn e1_jobs_of_one_moment_are_not_told_as_what_the_mean_needs() {
+    let text = said_by(Rule::Jobs, 5, 1, 1, ScaleReason::Steady);
+    assert_eq!(text, "5 in progress (3 queued) now, and the mean of the last 30 s needs 1");
+    assert_eq!(said_by(Rule::Jobs, 0, 0, 0, ScaleReason::Steady), "nothing is in progress");
 }
 
 #[test]

@@ -128,22 +128,21 @@ impl Facts<'_> {
         if let Some(load) = load {
             return format!("the replicas' memory is {load} % full, which needs {replicas}");
         }
-        let what = match (rule, demand) {
-            (Rule::Jobs, 1) => "1 job",
-            (Rule::Jobs, _) => "jobs",
-            _ => "in progress",
-        };
         let waits = self.then(decision, decision.waiting("of them queued"));
         match demand {
             0 => "nothing is in progress".to_owned(),
-            1 if *rule == Rule::Jobs => {
-                format!("1 job{} needs {replicas}", self.then(decision, alone(*queued, *promised).to_owned()))
+            // What counts is the mean: one moment's number beside it would contradict it.
+            _ if *rule == Rule::Jobs => {
+                format!(
+                    "{}{waits} now, and the mean of the last 30 s needs {replicas}",
+                    count(*demand, "job")
+                )
             }
             1 => format!(
                 "1 in progress{} needs {replicas}",
                 self.then(decision, alone(*queued, *promised).to_owned())
             ),
-            _ => format!("{demand} {what}{waits} need {replicas}"),
+            _ => format!("{demand} in progress{waits} need {replicas}"),
         }
     }
 

@@ -15,7 +15,6 @@ use crate::pool::Recent;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DOLLAR: u64 = 1_000_000;
-
 fn now() -> Instant {
     Instant::ZERO + SECOND * 1000
 }
@@ -150,7 +149,7 @@ fn e2_not_grown_yet_tells_the_checks_that_agree_and_the_time_of_the_next() {
     jobs.says(
         line,
         so,
-        "5 jobs need 2 replicas, and 1 is there or on the way; the next check, in 12 s, adds replicas if it finds the same",
+        "5 jobs now, and the mean of the last 30 s needs 2 replicas, and 1 is there or on the way; the next check, in 12 s, adds replicas if it finds the same",
     );
     Case::new(1, 1, 1, ScaleReason::Steady).queue(1, SECOND / 2).says(
         line,

@@ -165,8 +165,9 @@ impl Admin {
             replicas,
             decision: view.newest.as_ref().map(told),
             decisions: view.history.iter().rev().map(told).chain(before).take(MOST_DECISIONS).collect(),
-            money: (watched.provider != "static")
-                .then(|| MoneyStatus::new(view.spending, view.listed(now), sizing.worst_case(base_fee))),
+            money: (watched.provider != "static").then(|| {
+                MoneyStatus::new(view.spending, view.listed(now), sizing.worst_case(base_fee), base_fee)
+            }),
             sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),

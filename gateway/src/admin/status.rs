@@ -3,16 +3,19 @@
 //! Only the shape: it reads no clock and gathers nothing. All times are ages: seconds before the answer was made, so
 //! that no clock needs to be compared. Fields may be added; readers ignore those that they do not know.
 
+mod money;
+
+pub use money::{MoneyStatus, Worst};
+
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use tidegate_scaler::control::{Listed, Spending};
 use tidegate_scaler::orphans::Orphans;
 use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::decision::ScaleDecision;
-use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
@@ -196,36 +199,6 @@ pub struct DeploymentStatus {
     /// Why the next request would start no replica, though none runs, for people; absent where one runs or can be started.
     #[serde(default)]
     pub startless: Option<String>,
-}
-
-/// What a deployment costs, in millionths of a dollar (M2).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MoneyStatus {
-    /// Since the deployment was first served, restarts included.
-    pub spent: Money,
-    /// For each hour, as the fleet is now; absent until the provider has told what runs.
-    pub rate: Option<Price>,
-    /// How long ago the provider told that, in seconds; absent while it answers.
-    #[serde(default)]
-    pub listed_s: Option<f64>,
-    /// For each hour at worst: `max` × the price cap and the base fee, or what it costs now, where that is more since the cap
-    /// was lowered; absent where there is no cap.
-    pub worst_case: Option<Price>,
-    /// Credit that is left over all deployments; absent where it is not counted (M3).
-    pub credit: Option<Money>,
-}
-
-impl MoneyStatus {
-    /// Of what is spent, by what the provider has told, and at worst by the settings.
-    pub(crate) fn new(spending: Spending, listed: Listed, worst_case: Option<Price>) -> Self {
-        let Spending { spent, rate, credit } = spending;
-        let listed_s = match listed {
-            Listed::Ago(age) => Some(age.as_secs_f64()),
-            Listed::Now | Listed::Never => None,
-        };
-        let worst_case = worst_case.map(|worst| worst.max(rate));
-        Self { spent, rate: (listed != Listed::Never).then_some(rate), listed_s, worst_case, credit }
-    }
 }
 
 /// One replica.

@@ -9,7 +9,7 @@ use tidegate_shared::replica::Phase;
 
 use crate::admin::drain::DrainState;
 use crate::admin::status::{
-    DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status, UnfitStatus,
+    DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status, UnfitStatus, Worst,
 };
 
 use super::grid::{Cell, Grid, age, counted, sentence};
@@ -138,11 +138,17 @@ fn load(deployment: &DeploymentStatus) -> String {
 
 /// What it costs, where anything has a price.
 fn money(money: MoneyStatus) -> Option<String> {
-    let MoneyStatus { spent, rate, listed_s, worst_case, credit } = money;
+    let MoneyStatus { spent, rate, listed_s, worst_case, worst_is, credit } = money;
     if (spent, rate.unwrap_or_default(), worst_case, credit) == (Money::default(), Price::FREE, None, None) {
         return None;
     }
-    let worst = worst_case.map(|worst| format!(", {worst} at most (max × price_cap)")).unwrap_or_default();
+    let what = match worst_is {
+        Some(Worst::Cap) => " (max × price_cap)",
+        Some(Worst::CapAndFee) => " (max × (price_cap + base_fee))",
+        Some(Worst::Running) => " (what runs now: over max × price_cap)",
+        None => "",
+    };
+    let worst = worst_case.map(|worst| format!(", {worst} at most{what}")).unwrap_or_default();
     let credit = credit.map(|credit| format!("; credit {credit}")).unwrap_or_default();
     let rate = match (rate, listed_s) {
         (None, _) => "cost not known yet: the provider has not answered".to_owned(),

@@ -236,7 +236,11 @@ fn decisions(decisions: &[DecisionStatus], style: Style) -> String {
 /// holds it back, its load comes and goes, and steps would be lost among that.
 fn folded(decisions: &[DecisionStatus]) -> Vec<(&DecisionStatus, &[DecisionStatus])> {
     let quiet = |one: &DecisionStatus| {
-        one.current == one.target && matches!(one.reason.as_str(), "steady" | "cooling" | "at_min" | "demand")
+        one.current == one.target
+            && matches!(
+                one.reason.as_str(),
+                "steady" | "cooling" | "queued_before" | "few_places" | "at_min" | "demand"
+            )
     };
     let groups = decisions.chunk_by(|a, b| quiet(a) && quiet(b) && a.target == b.target);
     groups.filter_map(|group| group.split_first()).collect()

@@ -2,7 +2,6 @@
 //! offers new ones are started, and says why (E1). Which ones come and go is for [`crate::reconcile`]; that anything
 //! happens is for the driver.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
@@ -14,11 +13,12 @@ use tidegate_shared::time::{Duration, Instant};
 
 use crate::budget::Grant;
 use crate::config::{RuleChoice, Sizing};
+use crate::guard::carried::Carried;
 use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
 use crate::offer::{choose, sizes};
 use crate::reconcile::{Falling, Goal, Leaving};
-use crate::rule::{Need, concurrency};
+use crate::rule::concurrency;
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
@@ -26,6 +26,7 @@ use reading::{Coming, Reading};
 
 mod census;
 mod checks;
+mod demand;
 mod queues;
 mod reading;
 
@@ -105,6 +106,7 @@ struct Verdict {
 pub struct Planner {
     sizing: Sizing,
     window: Window,
+    carried: Carried,
     checks: Checks,
     /// How large what is started next would be, by the offers of the last evaluation.
     started: Vec<Capacity>,
@@ -123,8 +125,9 @@ impl Planner {
     /// A planner that has seen nothing: it will not shrink the fleet before it has watched one window (C3).
     pub fn new(sizing: Sizing, now: Instant) -> Self {
         let (window, checks) = (Window::new(sizing.window, now), Checks::new(now));
-        let (pause, ready, started) = (Pause::default(), BTreeMap::new(), Vec::new());
-        Self { sizing, window, checks, started, pause, told: false, ready, last: None, replacing: false }
+        let (carried, pause, ready) = (Carried::new(now), Pause::default(), BTreeMap::new());
+        let (started, told, last, replacing) = (Vec::new(), false, None, false);
+        Self { sizing, window, carried, checks, started, pause, told, ready, last, replacing }
     }
 
     /// The settings in force.
@@ -135,6 +138,9 @@ impl Planner {
     /// New settings, from the next evaluation on.
     pub fn resize(&mut self, sizing: Sizing) {
         self.window.resize(sizing.window);
+        if sizing.target() != self.sizing.target() || sizing.limit != self.sizing.limit {
+            self.carried.forget();
+        }
         self.sizing = sizing;
     }
 
@@ -169,11 +175,11 @@ impl Planner {
         self.checks.see(seen);
         let rule = self.rule(seen);
         let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
-        self.window.see(need.replicas, now);
+        self.watch(seen, &need, &fleet);
 
         let verdict = match rule {
             _ if !self.sizing.autoscale => self.held(need.replicas),
-            Rule::Concurrency => self.by_demand(&need, &fleet),
+            Rule::Concurrency => self.by_demand(seen, &need, &fleet),
             Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
         };
         let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
@@ -276,11 +282,6 @@ impl Planner {
         }
     }
 
-    fn by_demand(&self, need: &Need, fleet: &Census) -> Verdict {
-        let (target, reason) = self.size(need, fleet);
-        Verdict { needed: need.replicas, load: None, engine_queue: 0, target, reason }
-    }
-
     fn by_checks(&mut self, rule: Rule, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
         let (sizing, replacing) = (&self.sizing, self.replacing);
         let most = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX);
@@ -289,6 +290,8 @@ impl Planner {
         self.started = started;
         let coming = Coming { falling: &supply.falling, started: &self.started };
         let reading = Reading::of(rule, &self.checks.samples, seen, sizing, coming);
+        let fewer = fleet.current().saturating_sub(1);
+        let reading = reading.unless(self.carried.forbids(seen.demand(), fewer, sizing));
         let (full, crowd) = match rule {
             Rule::TokenLoad => self.checks.places(seen, &reading),
             Rule::Jobs | Rule::Concurrency => (None, None),
@@ -323,42 +326,6 @@ impl Planner {
             choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX));
         let capped = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
         (orders, blocked.map(ScaleReason::from).or(capped))
-    }
-
-    fn size(&self, need: &Need, fleet: &Census) -> (u32, ScaleReason) {
-        let (floor, ceiling, current) = (self.sizing.floor(), self.sizing.ceiling(), fleet.current());
-        let wanted = need.replicas.max(self.lost_level()).clamp(floor, ceiling);
-        let reason = match wanted.cmp(&current) {
-            Ordering::Less if current > ceiling => return (ceiling, ScaleReason::AtMax),
-            Ordering::Less => return self.shrink(current),
-            _ if need.replicas > ceiling => ScaleReason::AtMax,
-            Ordering::Greater if self.replacing => ScaleReason::Replacing,
-            Ordering::Greater if need.replicas < floor => ScaleReason::BelowMin,
-            Ordering::Greater => need.cause.clone(),
-            Ordering::Equal if fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: fleet.on_the_way },
-            Ordering::Equal if need.replicas < floor => ScaleReason::AtMin,
-            Ordering::Equal => ScaleReason::Steady,
-        };
-        (wanted, reason)
-    }
-
-    /// As many as there were before some were lost that are not replaced yet, while nothing else may take them away: a death
-    /// is no shrink, also during cooling (C1). None otherwise.
-    fn lost_level(&self) -> u32 {
-        let level = self.last.map_or(0, |(_, target)| target);
-        if self.replacing && !self.window.stayed_below(level) { level } else { 0 }
-    }
-
-    /// Fewer would do: only once that was so for the whole window, and to the largest need in it (A4).
-    fn shrink(&self, current: u32) -> (u32, ScaleReason) {
-        if !self.window.stayed_below(current) {
-            let low_for = self.window.low_for(current);
-            let to = self.window.peak_below(current).clamp(self.sizing.floor(), self.sizing.ceiling());
-            return (current, ScaleReason::Cooling { low_for, window: self.window.length(), to });
-        }
-        let peak = self.window.peak();
-        let reason = if peak == 0 { ScaleReason::Idle } else { ScaleReason::LowDemand };
-        (peak.clamp(self.sizing.floor(), self.sizing.ceiling()), reason)
     }
 }
 

@@ -75,8 +75,8 @@ async fn from_zero_to_one_to_two_and_back_to_zero() {
 
     world.finish(1);
     world.finish(2);
-    world.reaches("gone 2").await;
-    assert_eq!(world.log(), ["drain 2", "drain 1", "stop 1", "stop 2", "gone 1", "gone 2"]);
+    world.reaches("gone 1").await;
+    assert_eq!(world.log(), ["drain 2", "drain 1", "stop 2", "stop 1", "gone 2", "gone 1"]);
     let reasons = [
         "steady",
         "from_zero",

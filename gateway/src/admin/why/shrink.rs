@@ -44,6 +44,9 @@ pub(super) fn stays(facts: &Facts<'_>) -> Finding {
             are(current),
             count(u64::from(*waiting), "request")
         )),
+        ScaleReason::QueuedBefore { .. } | ScaleReason::FewPlaces { .. } => {
+            line.now(format!("{decision}; {} there", are(current)))
+        }
         ScaleReason::NoData => line.now("the engines do not tell what they hold, so none is let go"),
         ScaleReason::ProviderError => line.now("the provider does not answer, so the fleet is held as it is"),
         _ if decision.target < current => {

@@ -249,6 +249,12 @@ impl Checks {
                 let low_for = self.cool.low_for().min(sizing.cool);
                 ScaleReason::Cooling { low_for, window: sizing.cool, to: current - 1 }
             }
+            (Spare::No, _)
+                if let Some(crowded) = &look.reading.crowded
+                    && current > sizing.floor() =>
+            {
+                crowded.clone()
+            }
             (Spare::No, Some(percent)) if current > sizing.floor() => ScaleReason::Survivors { percent },
             (Spare::Unknown, _) => unknown(look),
             // One fewer would be comfortable; whether it could go too is nobody's question while the floor keeps it.

@@ -1,7 +1,7 @@
 //! What one moment says under the rules that look every 30 s: how many are needed, how full the fleet is, and whether one
 //! fewer would do. It remembers nothing and decides nothing.
 
-use tidegate_shared::decision::Rule;
+use tidegate_shared::decision::{Rule, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::Capacity;
 
@@ -14,7 +14,7 @@ use crate::rule::token_load::{Filled, LOW, SURVIVORS, Scale};
 use crate::rule::{Mean, jobs};
 
 /// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     /// Replicas that the load asks for; `None` where it is not known.
     pub(super) needed: Option<u32>,
@@ -27,6 +27,8 @@ pub(super) struct Reading {
     pub(super) fits: bool,
     /// How full the others would be without it, in percent, where that alone forbids it.
     pub(super) survivors: Option<u32>,
+    /// What else alone forbids it: the others would have too many requests.
+    pub(super) crowded: Option<ScaleReason>,
 }
 
 /// What would come if more were needed.
@@ -75,7 +77,16 @@ impl Reading {
         let least = u32::from(seen.in_flight > 0 || seen.queued > 0);
         let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target()).max(least));
         let spare = if seen.demand() == 0 { Spare::Yes } else { Spare::No };
-        Self { needed, load: None, spare, fits: true, survivors: None }
+        Self { needed, load: None, spare, fits: true, survivors: None, crowded: None }
+    }
+
+    /// The same, unless one fewer would be too few for the requests in flight: the others must take over those as well,
+    /// and not memory alone (B5).
+    pub(super) fn unless(self, crowded: Option<ScaleReason>) -> Self {
+        match (&crowded, self.spare) {
+            (Some(_), Spare::Yes) => Self { spare: Spare::No, survivors: None, crowded, ..self },
+            _ => self,
+        }
     }
 
     fn tokens(samples: &Samples, seen: &Observation, coming: Coming<'_>) -> Self {
@@ -91,14 +102,28 @@ impl Reading {
             (false, true) => Spare::Yes,
         };
         let blind_spare = if queued { Spare::No } else { Spare::Unknown };
-        let blind = Self { needed: None, load: None, spare: blind_spare, fits: false, survivors: None };
+        let blind = Self {
+            needed: None,
+            load: None,
+            spare: blind_spare,
+            fits: false,
+            survivors: None,
+            crowded: None,
+        };
         let Some(load) = samples.tokens(seen) else { return blind };
         let now = serving().filter_map(held).map(|held| u128::from(held.tokens)).sum();
         let fleet = Census::of(&seen.replicas);
         if load.sum == 0 {
             let last = fleet.current() <= 1 && seen.demand() > 0;
             let spare = if last { Spare::No } else { quiet };
-            return Self { needed: Some(0), load: Some(0), spare, fits: now == 0, survivors: None };
+            return Self {
+                needed: Some(0),
+                load: Some(0),
+                spare,
+                fits: now == 0,
+                survivors: None,
+                crowded: None,
+            };
         }
         let told = ready().all(|replica| replica.memory.is_some());
         let Some(scale) = Scale::of(&seen.replicas).filter(|_| told) else { return blind };
@@ -112,7 +137,7 @@ impl Reading {
         let (spare, survivors) = spare(filled, size, rest, quiet);
         let fits = Filled::new(scale, Mean { sum: now, count: 1 }).is_below(SURVIVORS, rest);
         let needed = Some(filled.needed(&sizes, &coming.sizes(scale, seen, &sizes)));
-        Self { needed, load: Some(filled.percent(size)), spare, fits, survivors }
+        Self { needed, load: Some(filled.percent(size)), spare, fits, survivors, crowded: None }
     }
 }
 

@@ -18,11 +18,19 @@ use crate::config::Sizing;
 /// A replica that is set aside to be measured (A1) is there beside those that are needed, and one that is measured where
 /// it serves is needed for that.
 pub fn need(seen: &Observation, ready: u32, on_the_way: u32, sizing: &Sizing) -> Need {
-    let held = |kind: Hold| seen.replicas.iter().filter(|replica| replica.hold == Some(kind)).count();
-    let count = |kind| u32::try_from(held(kind)).unwrap_or(u32::MAX);
-    let (aside, serving) = (count(Hold::Aside), count(Hold::Serving));
+    let (aside, serving) = (held(seen, Hold::Aside), held(seen, Hold::Serving));
     let need = need_of(seen, ready.saturating_sub(aside), on_the_way, sizing);
     Need { replicas: need.replicas.max(serving).saturating_add(aside), ..need }
+}
+
+/// Replicas that are set aside.
+pub fn aside(seen: &Observation) -> u32 {
+    held(seen, Hold::Aside)
+}
+
+fn held(seen: &Observation, kind: Hold) -> u32 {
+    let held = seen.replicas.iter().filter(|replica| replica.hold == Some(kind));
+    u32::try_from(held.count()).unwrap_or(u32::MAX)
 }
 
 /// The same without those that are held.

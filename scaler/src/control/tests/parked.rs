@@ -48,12 +48,12 @@ async fn c6_an_idle_replica_sleeps_and_is_woken_before_another_is_started() {
 
     world.finish(1);
     world.finish(2);
-    world.reaches("gone 2").await;
+    world.reaches("gone 1").await;
     run.pass(600).await;
     let last = world.log();
     assert_eq!(last.iter().filter(|entry| entry.starts_with("sleep")).count(), 1, "one may sleep: {last:?}");
     assert_eq!(run.end(Shutdown::Stop { within: Duration::from_secs(60) }).await, []);
-    assert!(world.log().contains(&"stop 1".to_owned()), "and the end of the gateway is its end");
+    assert!(world.log().contains(&"stop 2".to_owned()), "and the end of the gateway is its end");
 }
 
 #[tokio::test(start_paused = true)]

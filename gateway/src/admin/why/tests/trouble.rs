@@ -340,3 +340,13 @@ fn m2_m3_what_costs_while_the_provider_is_silent_is_told_with_its_age_and_no_zer
                 since the gateway started, and what it runs costs all the same";
     case.says(Line::NoCredit, Standing::No, left);
 }
+
+#[test]
+fn a4_e2_what_a_queue_has_shown_keeps_a_fleet_and_is_told() {
+    let ago = SECOND * 40;
+    Case::new(3, 9, 1, ScaleReason::QueuedBefore { replicas: 1, in_flight: 5, ago, most: 8 }).says(
+        Line::WontDrop,
+        Standing::Now,
+        "9 in progress need 1, but with 1 replica requests queued at 5 in flight 40 s ago; it shrinks when fewer than 9 are in flight; 3 are there",
+    );
+}

@@ -96,8 +96,6 @@ proptest! {
     ) {
         let tokens = if in_flight == 0 { 0 } else { tokens };
         let mut engines = fleet(rule, ready, max, tokens, in_flight);
-        // Who waits in line changes the load: that is another story.
-        engines.planner.resize(Sizing { queue_threshold: Duration::MAX, ..engines.planner.sizing().clone() });
         engines.lingers = Duration::from_secs(lingers);
         let mut sizes = vec![engines.count()];
         for _ in 0..90 {
@@ -173,6 +171,7 @@ proptest! {
         let mut engines = fleet(Rule::TokenLoad, ready, 6, tokens, ready);
         (0..90).for_each(|_| drop(engines.pass_by(STEP_TIME)));
         engines.in_flight = engines.count();
+        (0..90).for_each(|_| drop(engines.pass_by(STEP_TIME)));
         let settled = engines.count();
         engines.actions.clear();
         for (rank, figure) in missing {

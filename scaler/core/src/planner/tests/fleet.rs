@@ -27,6 +27,10 @@ pub(crate) struct Engines {
     /// Requests in the gateway's queue, and for how long the oldest of them has waited.
     pub(crate) queued: u32,
     pub(crate) oldest_wait: Duration,
+    /// Requests that a replica takes at most, whatever the planner knows of it; what finds no place is queued.
+    pub(crate) places: u32,
+    /// For how long somebody has found none.
+    pub(crate) crowded: Duration,
     /// Requests that wait inside the first ready engine.
     pub(crate) waiting: u32,
     /// What each unit of an engine runs at a time; others wait inside it.
@@ -52,6 +56,8 @@ impl Engines {
             in_flight: 0,
             queued: 0,
             oldest_wait: Duration::ZERO,
+            places: u32::MAX,
+            crowded: Duration::ZERO,
             waiting: 0,
             slots: u32::MAX,
             load: Duration::from_secs(60),
@@ -82,9 +88,14 @@ impl Engines {
         let mut waiting = Some(self.waiting);
         let draining = || self.replicas.iter().filter(|replica| replica.phase == Phase::Draining);
         let kept: u64 = draining().filter_map(|replica| replica.load).map(|load| load.0).sum();
-        let tokens = self.tokens.saturating_sub(kept);
         let busy: u32 = draining().map(|replica| replica.in_flight).sum();
-        let in_flight = self.in_flight.saturating_sub(busy);
+        let arrived = self.in_flight.saturating_sub(busy);
+        let in_flight = arrived.min(self.places.saturating_mul(count));
+        let outside = arrived - in_flight;
+        // Each request holds the same.
+        let inside = u64::from(self.in_flight - outside);
+        let held = (self.tokens * inside).checked_div(u64::from(self.in_flight)).unwrap_or(self.tokens);
+        let tokens = held.saturating_sub(kept);
         let mut left = (tokens, in_flight);
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_ready()) {
             let share = (tokens * units(replica)).div_ceil(all).min(left.0);
@@ -98,9 +109,9 @@ impl Engines {
         }
         Observation {
             at: self.now,
-            in_flight: if count == 0 { 0 } else { self.in_flight },
-            queued: self.queued + if count == 0 { self.in_flight } else { 0 },
-            oldest_wait: self.oldest_wait,
+            in_flight: if count == 0 { 0 } else { self.in_flight - outside },
+            queued: self.queued + if count == 0 { self.in_flight } else { outside },
+            oldest_wait: if outside > 0 { self.crowded } else { self.oldest_wait },
             promised: 0,
             replicas: self.replicas.clone(),
         }
@@ -139,7 +150,9 @@ impl Engines {
         for replica in self.replicas.iter_mut().filter(over) {
             (replica.in_flight, replica.load) = (0, None);
         }
-        let seen = self.observe();
+        let mut seen = self.observe();
+        self.crowded = if seen.queued > self.queued { self.crowded + step } else { Duration::ZERO };
+        seen.oldest_wait = seen.oldest_wait.max(self.crowded);
         self.evaluate(&seen)
     }
 

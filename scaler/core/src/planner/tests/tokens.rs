@@ -176,6 +176,21 @@ fn b5_2_at_40_percent_stay_2() {
 }
 
 #[test]
+fn b5_the_others_must_take_over_the_requests_too_and_not_the_memory_alone() {
+    for in_flight in [11, 15, 21, 37] {
+        let mut engines = Engines::by_tokens(0, 8, 0);
+        let sizing = Sizing { target_concurrency: 8, limit: 10, ..engines.planner.sizing().clone() };
+        engines.planner.resize(sizing);
+        (engines.places, engines.in_flight, engines.tokens) = (10, in_flight, u64::from(in_flight) * 2);
+        engines.pass(600);
+        let (settled, before) = (engines.count(), engines.actions.len());
+        let why = engines.pass(3600).why;
+        assert_eq!((engines.count(), engines.actions.len()), (settled, before), "{in_flight}: {why}");
+        assert_eq!(why.reason, ScaleReason::FewPlaces { most: (settled - 1) * 8 });
+    }
+}
+
+#[test]
 fn b5_e1_what_the_floor_keeps_is_told_whether_or_not_it_could_go() {
     for load in [25, 30] {
         let mut engines = filled(2, load, 8);

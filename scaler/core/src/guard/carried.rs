@@ -1,0 +1,165 @@
+//! What replicas carry, as far as a queue has shown it: requests that waited too long while fewer were in flight than the
+//! target allows were held back by something else, be it memory or the engine's own limits. A fleet must not shrink into
+//! the same queue again (A4, B5). It never makes a fleet grow.
+//!
+//! What was shown holds for [`FIRST`], and then one fewer may be tried. If the queue comes back, it holds twice as long, up
+//! to [`LONGEST`]: so that a constant load is tried ever more seldom, and a load that has changed is found out.
+
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::replica::{Hold, Phase};
+use tidegate_shared::time::{Duration, Instant};
+
+use super::watched::Watched;
+use crate::config::Sizing;
+
+/// How long a queue is remembered at first, since it was last seen.
+pub const FIRST: Duration = Duration::from_secs(2 * 60 * 60);
+/// And how long at most, after it has come back again and again.
+pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// How much of what was carried the others may be given, in percent: as much as the usual target is of the usual limit
+/// (Q1), so that a load which varies a little does not fill them.
+pub const SHARE: u32 = 80;
+
+/// Requests in flight on so many replicas.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    in_flight: u32,
+    replicas: u32,
+}
+
+impl Held {
+    /// On those that serve in `seen`; none where nobody does, or nothing is there.
+    fn of(seen: &Observation) -> Option<Self> {
+        let ready = seen.replicas.iter().filter(|one| one.is_ready() && one.hold != Some(Hold::Aside));
+        let replicas = u32::try_from(ready.count()).unwrap_or(u32::MAX);
+        let draining = seen.replicas.iter().filter(|one| one.phase == Phase::Draining);
+        let leaving = draining.map(|one| one.in_flight).fold(0, u32::saturating_add);
+        let in_flight = seen.in_flight.saturating_sub(leaving);
+        (replicas > 0 && in_flight > 0).then_some(Self { in_flight, replicas })
+    }
+
+    /// Whether there are more for each replica than in `other`.
+    fn is_more_than(self, other: Self) -> bool {
+        u64::from(self.in_flight) * u64::from(other.replicas)
+            > u64::from(other.in_flight) * u64::from(self.replicas)
+    }
+
+    fn reaches(self, target: u32) -> bool {
+        self.in_flight >= target.saturating_mul(self.replicas)
+    }
+}
+
+/// A queue, and what was in flight with it.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// When somebody waited too long.
+    then: Held,
+    /// The most for each replica that was carried, then or since.
+    best: Held,
+    /// When it was last so, in watched time.
+    at: Duration,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Carried {
+    watched: Watched,
+    shown: Option<Shown>,
+    /// Somebody waited too long at the last look too.
+    late: bool,
+    /// How long what was shown holds.
+    pause: Duration,
+    /// Since when it is tried whether fewer would do, in watched time.
+    tried: Option<Duration>,
+}
+
+impl Carried {
+    /// Nothing was shown yet.
+    pub fn new(now: Instant) -> Self {
+        Self { watched: Watched::new(now), shown: None, late: false, pause: FIRST, tried: None }
+    }
+
+    /// Takes in this moment.
+    pub fn see(&mut self, seen: &Observation, sizing: &Sizing) {
+        self.watched.see(seen.at);
+        self.expire();
+        let late = seen.queued > 0 && seen.oldest_wait >= sizing.queue_threshold;
+        let again = std::mem::replace(&mut self.late, late);
+        let Some(found) = Held::of(seen) else { return };
+        let more = self.shown.is_none_or(|shown| found.is_more_than(shown.best));
+        match (late, &mut self.shown) {
+            // The target is what limits, and the plain need knows that.
+            _ if more && found.reaches(sizing.target()) => self.shown = None,
+            (true, Some(shown)) if again && !more => shown.at = self.watched.total(),
+            (true, _) => self.learn(found),
+            (false, Some(shown)) if more && seen.queued == 0 && seen.promised == 0 => shown.best = found,
+            (false, _) => {}
+        }
+    }
+
+    fn learn(&mut self, found: Held) {
+        if self.tried.take().is_some() {
+            self.pause = self.pause.saturating_mul(2).min(LONGEST);
+        }
+        self.shown = Some(Shown { then: found, best: found, at: self.watched.total() });
+    }
+
+    /// What was shown long ago is tried; once that went well for as long, it is forgotten.
+    fn expire(&mut self) {
+        let (now, pause) = (self.watched.total(), self.pause);
+        let is_over = |since: Duration| now.saturating_sub(since) >= pause;
+        if self.shown.is_some_and(|shown| is_over(shown.at)) {
+            (self.shown, self.tried) = (None, Some(now));
+        } else if self.tried.is_some_and(is_over) {
+            (self.tried, self.pause) = (None, FIRST);
+        }
+    }
+
+    /// Forgets everything: other settings make other queues.
+    pub fn forget(&mut self) {
+        (self.shown, self.tried, self.pause) = (None, None, FIRST);
+    }
+
+    /// Whether it is tried whether fewer would do: then one goes at a time, and it is waited and seen.
+    pub fn is_trying(&self) -> bool {
+        self.tried.is_some()
+    }
+
+    /// Replicas that `demand` needs not to queue, as far as is known: each has the target, or [`SHARE`] of what one was
+    /// seen to carry if that is less.
+    pub fn need(&self, demand: u32, sizing: &Sizing) -> u32 {
+        let plain = demand.div_ceil(sizing.target());
+        let Some(shown) = self.shown else { return plain };
+        let asked = u64::from(demand) * u64::from(shown.best.replicas) * 100;
+        let each = u64::from(shown.best.in_flight) * u64::from(SHARE);
+        plain.max(u32::try_from(asked.div_ceil(each.max(1))).unwrap_or(u32::MAX))
+    }
+
+    /// The most in flight that `replicas` may be left with.
+    fn room(&self, replicas: u32, sizing: &Sizing) -> u32 {
+        let plain = sizing.target().saturating_mul(replicas);
+        let Some(shown) = self.shown else { return plain };
+        let carried = u64::from(shown.best.in_flight) * u64::from(replicas) * u64::from(SHARE);
+        plain.min(u32::try_from(carried / (u64::from(shown.best.replicas.max(1)) * 100)).unwrap_or(u32::MAX))
+    }
+
+    /// Why `demand` is not left to `replicas`; `None` if it may be.
+    pub fn forbids(&self, demand: u32, replicas: u32, sizing: &Sizing) -> Option<ScaleReason> {
+        if self.need(demand, sizing) <= replicas {
+            return None;
+        }
+        let most = self.room(replicas, sizing);
+        Some(match self.shown {
+            Some(Shown { then, at, .. }) if demand.div_ceil(sizing.target()) <= replicas => {
+                let Held { in_flight, replicas } = then;
+                let ago = self.watched.total().saturating_sub(at);
+                ScaleReason::QueuedBefore { replicas, in_flight, ago, most }
+            }
+            _ => ScaleReason::FewPlaces { most },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

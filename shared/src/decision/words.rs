@@ -1,0 +1,119 @@
+//! A decision in words (E1): what was seen, what it needs, and why.
+
+use std::fmt;
+
+use super::{Rule, ScaleDecision, ScaleReason};
+
+impl ScaleDecision {
+    /// What was seen and what it needs, as `97 in progress (12 queued) need 4`: those that wait are among them.
+    fn needs(&self) -> String {
+        let Self { demand, needed, .. } = self;
+        let waiting = self.waiting("queued");
+        match (self.load, demand) {
+            _ if self.engine_queue > 0 => format!("{}, which needs {needed}", self.crowded()),
+            (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
+            (None, 0) => "nothing is in progress".to_owned(),
+            // What counts is the mean: one moment's number beside it would contradict it.
+            (None, _) if self.rule == Rule::Jobs => {
+                format!("{demand} in progress{waiting} now, and the mean of the last 30 s needs {needed}")
+            }
+            (None, 1) => format!("1 in progress{waiting} needs {needed}"),
+            (None, _) => format!("{demand} in progress{waiting} need {needed}"),
+        }
+    }
+
+    /// Who waits inside the engines, as `5 wait inside the engines and nothing is free there`.
+    pub fn crowded(&self) -> String {
+        let wait = if self.engine_queue == 1 { "waits" } else { "wait" };
+        format!("{} {wait} inside the engines and nothing is free there", self.engine_queue)
+    }
+
+    /// Who of the demand is at no replica, as ` (12 queued, 9 told to come back)`; `queued` is the word for those who
+    /// wait here. Empty where all are at one.
+    pub fn waiting(&self, queued: &str) -> String {
+        let told = [(self.queued, queued), (self.promised, "told to come back")];
+        let told = told.iter().filter(|(some, _)| *some > 0).map(|(some, what)| format!("{some} {what}"));
+        let told: Vec<_> = told.collect();
+        if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
+    }
+
+    /// The reason with its numbers.
+    fn cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (needs, target) = (self.needs(), self.target);
+        match &self.reason {
+            ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
+            ScaleReason::QueueWait => {
+                let waited = self.oldest_wait.as_secs_f64();
+                write!(f, "a request has waited {waited:.1} s, {} queued", self.queued)
+            }
+            ScaleReason::FromZero => f.write_str("a request waits and no replica is ready"),
+            ScaleReason::Burst { grew } => {
+                write!(f, "the engines' queues grew by {grew} since the last check")
+            }
+            ScaleReason::Confirming { seen, of } => write!(f, "{needs}, confirming {seen}/{of}"),
+            ScaleReason::Step { most } => write!(f, "{needs}, at most {most} are added at a time"),
+            ScaleReason::BelowMin => write!(f, "min is {target}"),
+            ScaleReason::AtMax => write!(f, "{needs}, but max is {target}"),
+            ScaleReason::AtMin => write!(f, "{needs}, but min is {target}"),
+            ScaleReason::OnTheirWay { count: 1 } => f.write_str("1 is on its way"),
+            ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
+            ScaleReason::Cooling { low_for, window, .. } => {
+                write!(f, "{needs}, cooling {} s of {} s", low_for.as_secs(), window.as_secs())
+            }
+            ScaleReason::Survivors { percent } => {
+                write!(f, "{needs}; with one fewer, survivors would be at {percent} %")
+            }
+            ScaleReason::WouldQueue { waiting } => {
+                write!(f, "{needs}; with one fewer, {waiting} would wait inside the engines")
+            }
+            ScaleReason::QueuedBefore { replicas, in_flight, ago, most } => {
+                let with =
+                    if *replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
+                write!(
+                    f,
+                    "{needs}, but with {with} requests queued at {in_flight} in flight {} s ago; ",
+                    ago.as_secs()
+                )?;
+                write!(f, "it shrinks when fewer than {} are in flight", most.saturating_add(1))
+            }
+            ScaleReason::FewPlaces { most } => {
+                write!(f, "{needs}; one fewer should have {most} in flight at most, and {} are", self.demand)
+            }
+            ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
+            ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
+            ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
+            ScaleReason::BackingOff { failures, retry_in } => {
+                match failures {
+                    1 => f.write_str("1 start has failed")?,
+                    _ => write!(f, "{failures} starts in a row have failed, or ended soon after")?,
+                }
+                write!(f, ", next try in {} s", retry_in.as_secs_f64().ceil())
+            }
+            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
+            ScaleReason::PriceCap { cap, cheapest } => {
+                write!(f, "{needs}, but the price cap is {cap} and the cheapest offer is {cheapest}")
+            }
+            ScaleReason::NoCapacity => write!(f, "{needs}, but no offer has room"),
+            ScaleReason::NoFit => write!(f, "{needs}, but no offer has the memory that the model needs"),
+            ScaleReason::NoCredit => write!(f, "{needs}, but the credit is used up"),
+            ScaleReason::GatewayCap { cap } => {
+                write!(f, "{needs}, but the gateway may have {cap} replicas over all deployments")
+            }
+            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
+            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
+            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+}
+
+/// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".
+impl fmt::Display for ScaleDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.cause(f)?;
+        match self.woken {
+            0 => Ok(()),
+            1 => f.write_str("; 1 parked replica is woken"),
+            woken => write!(f, "; {woken} parked replicas are woken"),
+        }
+    }
+}

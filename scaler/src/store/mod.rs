@@ -4,6 +4,7 @@
 
 mod batch;
 mod epoch;
+mod mirror;
 mod place;
 mod rows;
 mod schema;

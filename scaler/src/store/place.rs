@@ -13,6 +13,8 @@ const LOG: &str = "-wal";
 const OF_SQLITE: [&str; 3] = [LOG, "-shm", "-journal"];
 /// Where a new file is made.
 const NEW: &str = "-new";
+/// Where the last thing is kept that somebody wrote over the file.
+const OTHER: &str = "-other";
 /// What is written to find out why nothing can be, in bytes: more than the database asks for at once.
 const TRIAL: usize = 256 << 10;
 
@@ -24,7 +26,12 @@ pub(super) struct Place {
     log: Option<(u64, u64)>,
     /// It never gets shorter.
     length: u64,
+    /// When it was last changed, by whom does not matter as long as it is this process.
+    changed: Changed,
 }
+
+/// The times of a file's last change: of its content, and of anything.
+type Changed = (i64, i64, i64, i64);
 
 /// What happened to an open file behind the back of the database, which would go on writing into what nobody finds again.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +44,8 @@ pub(super) enum Lost {
     Cut(u64),
     /// Another file lies at its path.
     Replaced,
+    /// It was changed, and not by this process: whether anything is lost by it is to be read.
+    Touched,
 }
 
 impl Place {
@@ -44,7 +53,8 @@ impl Place {
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let found = fs::metadata(path)?;
         let log = fs::metadata(beside(path, LOG)).ok().as_ref().map(identity);
-        Ok(Self { path: path.to_owned(), file: identity(&found), log, length: found.len() })
+        let (file, changed) = (identity(&found), changed(&found));
+        Ok(Self { path: path.to_owned(), file, log, length: found.len(), changed })
     }
 
     /// Whether all is where it was. A path that cannot be looked at is for the write to tell.
@@ -60,9 +70,24 @@ impl Place {
         if found.len() < self.length {
             return Err(Lost::Cut(found.len()));
         }
-        self.length = found.len();
         let log = fs::metadata(beside(&self.path, LOG)).ok().as_ref().map(identity);
-        if log == self.log { Ok(()) } else { Err(Lost::LogGone) }
+        if log != self.log {
+            return Err(Lost::LogGone);
+        }
+        if changed(&found) != self.changed {
+            return Err(Lost::Touched);
+        }
+        self.length = found.len();
+        Ok(())
+    }
+
+    /// This process has just written to it, or has read that what it wrote is there.
+    pub(super) fn mark(&mut self) {
+        if let Ok(found) = fs::metadata(&self.path)
+            && identity(&found) == self.file
+        {
+            (self.length, self.changed) = (self.length.max(found.len()), changed(&found));
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -72,6 +97,17 @@ impl Place {
 
 fn identity(found: &Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
+}
+
+fn changed(found: &Metadata) -> Changed {
+    (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
+}
+
+/// Keeps what somebody wrote over the file at `path`, beside it; gives where.
+pub(super) fn keep_other(path: &Path) -> io::Result<PathBuf> {
+    let kept = beside(path, OTHER);
+    fs::rename(path, &kept)?;
+    Ok(kept)
 }
 
 /// The path of what lies beside `path` under that ending.

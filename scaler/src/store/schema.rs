@@ -219,7 +219,7 @@ fn whole(path: &Path) -> Result<(), StoreError> {
 }
 
 /// Brings the schema from step `found` to the last, all or nothing.
-fn migrate(db: &mut Connection, found: u32) -> rusqlite::Result<()> {
+pub(super) fn migrate(db: &mut Connection, found: u32) -> rusqlite::Result<()> {
     let done = usize::try_from(found).unwrap_or(usize::MAX);
     let change = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for step in STEPS.iter().skip(done) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use tidegate_scaler_core::budget::ledger::Spent;
 use tidegate_shared::id::DeploymentName;
@@ -13,6 +13,7 @@ use tidegate_shared::time::{Duration, Instant};
 
 use super::batch::Batch;
 use super::epoch::Epoch;
+use super::mirror::{self, Mirror};
 use super::place::{self, Lost, Place};
 use super::rows::{self, Unreadable};
 use super::{Kept, Past, Tuned, schema};
@@ -27,6 +28,9 @@ const LAST_STAY: u32 = 100;
 /// Accounts of deployments that are gone, settings of them and what was tuned, that are kept apart. Older accounts are added up in one.
 const GONE: u32 = 256;
 
+/// What becomes of a file that is gone, and of one of which not all can be read any more.
+const ANEW: &str = "it is made anew with all that was in it";
+const FROM_MEMORY: &str = "it is made anew from memory, with all that was in it but for decisions before the last 256 of each deployment";
 /// Decisions of each deployment that are given at the start.
 const LAST: u32 = 32;
 
@@ -35,6 +39,10 @@ const LAST: u32 = 32;
 pub(super) struct Table {
     /// None only between two tries to open a file that was made anew.
     db: Option<Connection>,
+    /// The same in memory; none before all is read.
+    mirror: Option<Mirror>,
+    /// Changes by which of the writes of other programs it was told last.
+    version: i64,
     place: Place,
     epoch: Epoch,
     run: i64,
@@ -51,12 +59,15 @@ impl Table {
         )?;
         let run = db.last_insert_rowid();
         let place = Place::of(path).map_err(|error| lost(&error))?;
-        Ok(Self { db: Some(db), place, epoch, run, unreadable: Vec::new() })
+        let version = version(&db)?;
+        Ok(Self { db: Some(db), mirror: None, version, place, epoch, run, unreadable: Vec::new() })
     }
 
     /// Drops what is too old, and gives what is kept. `names` are the deployments that there are.
     pub(super) fn restore(&mut self, names: &BTreeSet<DeploymentName>) -> rusqlite::Result<Kept> {
         self.forget(names)?;
+        self.mirror = Some(Mirror::of(self.place.path())?);
+        self.place.mark();
         let (accounts, added) = (rows::accounts(self.db()?)?, rows::added(self.db()?)?);
         let settings = rows::settings(self.db()?);
         let settings = self.sifted(settings)?;
@@ -92,43 +103,77 @@ impl Table {
         if self.db.is_none() {
             self.connect().map_err(|error| schema::told(&error))?;
         }
-        let lost = match self.place.look() {
+        let found = self.place.look();
+        let legible = found != Err(Lost::Touched);
+        let lost = match found {
             Ok(()) => return Ok(None),
             Err(Lost::Replaced) => {
                 let why = "another file lies there since; it is left as it is, and once it is moved away or deleted, the \
                            records are written there again";
                 return Err(why.to_owned());
             }
-            Err(Lost::Gone) => "was deleted or moved away",
-            Err(Lost::LogGone) => "has lost its log",
-            Err(Lost::Cut(length)) => {
-                let cut = format!("somebody has cut it off to {length} bytes");
-                let anew = schema::check(self.db().map_err(|error| schema::told(&error))?);
-                let anew = anew.and_then(|()| self.make_anew());
-                anew.map_err(|why| format!("{cut}, and it cannot be made anew: {why}"))?;
-                return Ok(Some(
-                    "was cut off while it was in use; it is made anew with what can be read of it".to_owned(),
-                ));
-            }
+            Err(Lost::Touched) if self.is_intact() => return Ok(None),
+            Err(Lost::Touched) => "was overwritten".to_owned(),
+            Err(Lost::Gone) => "was deleted or moved away".to_owned(),
+            Err(Lost::LogGone) => "has lost its log".to_owned(),
+            Err(Lost::Cut(length)) => format!("was cut off to {length} bytes"),
         };
-        self.make_anew()
-            .map_err(|why| format!("it {lost} while it was in use, and cannot be made anew: {why}"))?;
-        Ok(Some(format!("{lost} while it was in use; it is made anew with all that was in it")))
+        let made = self.make_anew(legible);
+        let how =
+            made.map_err(|why| format!("it {lost} while it was in use, and cannot be made anew: {why}"))?;
+        Ok(Some(format!("{lost} while it was in use; {how}")))
     }
 
-    /// Copies all that is in the open database into a new file at its path, and goes on there.
-    fn make_anew(&mut self) -> Result<(), String> {
+    /// Whether a file that somebody has changed still holds all that was written. What another program wrote by way of
+    /// the database is its right, as long as it is still this database.
+    fn is_intact(&mut self) -> bool {
         let path = self.place.path().to_owned();
+        let Some(mirror) = &self.mirror else { return true };
+        let by_others = self.db().and_then(version).is_ok_and(|now| now != self.version);
+        let read = if by_others { mirror.is_ours(&path, self.run) } else { mirror.is_like(&path) };
+        let intact = match read {
+            Ok(intact) => intact,
+            Err(error) => !matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown)
+            ),
+        };
+        if intact {
+            let other = if by_others { Mirror::of(&path).ok() } else { None };
+            self.mirror = other.or(self.mirror.take());
+            self.version = self.db().and_then(version).unwrap_or(self.version);
+            self.place.mark();
+        }
+        intact
+    }
+
+    /// Copies all that is in the open database into a new file at its path, and goes on there; what is in memory only, where
+    /// nothing more can be read or it is not `legible`. Tells which, for people.
+    fn make_anew(&mut self, legible: bool) -> Result<String, String> {
+        let path = self.place.path().to_owned();
+        let other = if legible { None } else { Some(place::keep_other(&path)) };
+        let other = other.transpose().map_err(|error| error.to_string())?;
         let new = place::begin(&path).map_err(|error| error.to_string())?;
         let into = new.to_str().ok_or("its path is no text")?;
         let db = self.db().map_err(|error| schema::told(&error))?;
-        db.execute("VACUUM INTO ?", [into]).map_err(|error| schema::told(&error))?;
+        let copied = legible.then(|| db.execute("VACUUM INTO ?", [into]).map(drop));
+        // What was written over it before it was deleted is not ours.
+        let whole = match &self.mirror {
+            Some(mirror) if !matches!(copied, Some(Ok(()))) || !mirror.is_like(&new).unwrap_or(false) => {
+                place::begin(&path).map_err(|error| error.to_string())?;
+                mirror.write(into).map_err(|error| schema::told(&error))?;
+                false
+            }
+            _ => copied.transpose().map_err(|error| schema::told(&error))?.is_some(),
+        };
         // It would write into the old file and delete the log of the new one.
         let kept = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         kept.map_err(|error| schema::told(&error))?;
         place::finish(&path).map_err(|error| error.to_string())?;
         self.db = None;
-        self.connect().map_err(|error| schema::told(&error))
+        self.connect().map_err(|error| schema::told(&error))?;
+        let kept = other.map(|other| format!("what was written over it is {} now, and ", other.display()));
+        Ok(format!("{}{}", kept.unwrap_or_default(), if whole { ANEW } else { FROM_MEMORY }))
     }
 
     fn connect(&mut self) -> rusqlite::Result<()> {
@@ -137,6 +182,7 @@ impl Table {
         // Only a write makes the log.
         db.execute("UPDATE run SET boot = boot WHERE id = ?", [self.run])?;
         self.place = Place::of(&path).map_err(|error| lost(&error))?;
+        self.version = version(&db)?;
         self.db = Some(db);
         Ok(())
     }
@@ -154,29 +200,17 @@ impl Table {
     /// Writes a batch, or nothing of it.
     pub(super) fn write(&mut self, batch: &Batch) -> rusqlite::Result<()> {
         let run = self.run;
-        let change = self.change()?;
-        for (name, (spent, when)) in &batch.accounts {
-            change.execute(
-                "REPLACE INTO account (deployment, spent, run, at) VALUES (?, ?, ?, ?)",
-                params![name.as_str(), json(spent)?, run, micros(*when)],
-            )?;
+        put(self.change()?, batch, run, MOST_DECISIONS)?;
+        self.place.mark();
+        // What is in memory cannot be refused, but by a fault that the next read of the file shows.
+        let written = self.mirror.as_mut().map(|mirror| {
+            let change = mirror.db().transaction()?;
+            put(change, batch, run, mirror::LAST)
+        });
+        if written.is_some_and(|written| written.is_err()) {
+            self.mirror = Some(Mirror::of(self.place.path())?);
         }
-        if let Some(added) = batch.added {
-            change.execute("REPLACE INTO credit (id, added) VALUES (1, ?)", [added.0.to_string()])?;
-        }
-        write_choices(&change, batch, run)?;
-        let mut grown = BTreeSet::new();
-        for (name, decision) in &batch.decisions {
-            change.execute(
-                "INSERT INTO decision (deployment, body, run, at) VALUES (?, ?, ?, ?)",
-                params![name.as_str(), json(decision)?, run, micros(decision.at)],
-            )?;
-            grown.insert(name.as_str());
-        }
-        for name in grown {
-            change.execute(KEEP_NEWEST, params![name, MOST_DECISIONS])?;
-        }
-        change.commit()
+        Ok(())
     }
 
     /// The newest decisions of a deployment that are written, newest first.
@@ -226,6 +260,32 @@ impl Table {
         )?;
         change.commit()
     }
+}
+
+/// Writes a batch, of which so many decisions of each deployment are kept, or nothing of it.
+fn put(change: Transaction<'_>, batch: &Batch, run: i64, keep: u32) -> rusqlite::Result<()> {
+    for (name, (spent, when)) in &batch.accounts {
+        change.execute(
+            "REPLACE INTO account (deployment, spent, run, at) VALUES (?, ?, ?, ?)",
+            params![name.as_str(), json(spent)?, run, micros(*when)],
+        )?;
+    }
+    if let Some(added) = batch.added {
+        change.execute("REPLACE INTO credit (id, added) VALUES (1, ?)", [added.0.to_string()])?;
+    }
+    write_choices(&change, batch, run)?;
+    let mut grown = BTreeSet::new();
+    for (name, decision) in &batch.decisions {
+        change.execute(
+            "INSERT INTO decision (deployment, body, run, at) VALUES (?, ?, ?, ?)",
+            params![name.as_str(), json(decision)?, run, micros(decision.at)],
+        )?;
+        grown.insert(name.as_str());
+    }
+    for name in grown {
+        change.execute(KEEP_NEWEST, params![name, keep])?;
+    }
+    change.commit()
 }
 
 /// Writes what operators have chosen.
@@ -298,6 +358,11 @@ fn micros(at: Instant) -> i64 {
 /// Keeps the newest decisions of a deployment.
 const KEEP_NEWEST: &str = "DELETE FROM decision WHERE deployment = ?1 AND id <= \
     (SELECT id FROM decision WHERE deployment = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)";
+
+/// Another number after each write of another program.
+fn version(db: &Connection) -> rusqlite::Result<i64> {
+    db.pragma_query_value(None, "data_version", |row| row.get(0))
+}
 
 /// The file is not there any more.
 fn lost(error: &std::io::Error) -> rusqlite::Error {

@@ -76,27 +76,113 @@ async fn a_file_that_was_moved_away_is_left_alone_and_so_is_another_in_its_place
     assert_eq!(after(dir.path()).await, (Some("2".to_owned()), 2));
 }
 
+/// Writes into the file that is there, as `cp` does.
+fn overwrite(path: &Path, with: &[u8]) {
+    fs::write(path, with).unwrap();
+}
+
+/// A database of Tidegate's of another gateway, as one file.
+async fn of_another() -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), 7);
+    set(&store, 77).await.unwrap();
+    store.close().await;
+    fs::read(dir.path().join(FILE)).unwrap()
+}
+
 #[tokio::test]
-async fn a_file_that_is_emptied_while_it_is_open_is_made_anew_or_told_and_never_taken_for_saved() {
+async fn a_file_that_is_overwritten_in_place_while_it_is_open_is_made_anew_and_the_other_is_kept() {
+    let foreign = of_another().await;
+    let garbage: Vec<u8> = (0..foreign.len() * 4).map(|at| u8::try_from(at % 251).unwrap()).collect();
+    for with in [&foreign[..], &garbage, b"", b"short"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let (store, _) = open(dir.path(), 0);
+        for round in 1..=3 {
+            set(&store, round).await.unwrap();
+            overwrite(&path, with);
+            set(&store, round * 10).await.unwrap();
+            assert_eq!((store.view().trouble, store.view().waiting), (None, Waiting::default()));
+            let found = after(killed(dir.path()).path()).await;
+            assert_eq!(found, (Some((round * 10).to_string()), round as usize * 2), "{} bytes", with.len());
+        }
+        // Where the log makes good all that the other file says, nothing was lost.
+        let other = fs::read(dir.path().join(format!("{FILE}-other")));
+        assert!(with.len() <= foreign.len() || other.is_ok_and(|other| other == with));
+        store.close().await;
+        assert_eq!(after(dir.path()).await, (Some("30".to_owned()), 6));
+    }
+}
+
+#[tokio::test]
+async fn an_earlier_copy_of_its_own_that_is_put_over_the_open_file_is_noticed_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE);
     let (store, _) = open(dir.path(), 0);
+    set(&store, 1).await.unwrap();
+    checkpoint(&path);
+    let copy = fs::read(&path).unwrap();
+    set(&store, 2).await.unwrap();
+    checkpoint(&path);
+    store.flush().await.unwrap();
+    overwrite(&path, &copy);
+    store.flush().await.unwrap();
+    assert_eq!(after(killed(dir.path()).path()).await, (Some("2".to_owned()), 2));
+    // Deleted before anybody has looked.
+    overwrite(&path, &of_another().await);
+    fs::remove_file(&path).unwrap();
+    set(&store, 3).await.unwrap();
+    assert_eq!(after(killed(dir.path()).path()).await, (Some("3".to_owned()), 3));
+    store.close().await;
+}
+
+/// What `sqlite3` may do to a file that is open elsewhere.
+fn checkpoint(path: &Path) {
+    let db = rusqlite::Connection::open(path).unwrap();
+    db.pragma_update(None, "wal_checkpoint", "TRUNCATE").unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_touched_or_read_or_written_by_sqlite_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE);
+    let (store, _) = open(dir.path(), 0);
+    let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap());
+    let first = inode();
     for round in 1..=3 {
         set(&store, round).await.unwrap();
-        fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-        match set(&store, round * 10).await {
-            Ok(()) => {
-                let found = after(killed(dir.path()).path()).await;
-                assert_eq!(found, (Some((round * 10).to_string()), round as usize * 2));
-            }
-            Err(why) => {
-                assert!(why.starts_with("somebody has cut it off to 0 bytes"), "{why}");
-                assert!(!store.view().waiting.is_empty());
-                return;
-            }
-        }
+        fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(std::time::SystemTime::UNIX_EPOCH)
+            .unwrap();
+        store.flush().await.unwrap();
+        checkpoint(&path);
+        store.flush().await.unwrap();
+        let db = rusqlite::Connection::open(&path).unwrap();
+        db.execute("UPDATE setting SET value = '9'", []).unwrap();
+        drop(db);
+        checkpoint(&path);
+        store.flush().await.unwrap();
+        assert_eq!(after(killed(dir.path()).path()).await, (Some("9".to_owned()), round as usize));
     }
     store.close().await;
+    assert_eq!(inode(), first, "it was made anew");
+}
+
+#[tokio::test]
+async fn all_but_the_last_decisions_are_lost_with_a_file_that_is_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), 0);
+    (1..=400).for_each(|round| store.decided(&chat(), decision(at(round), round)));
+    set(&store, 401).await.unwrap();
+    overwrite(&dir.path().join(FILE), &[7; 1 << 20]);
+    store.flush().await.unwrap();
+    store.close().await;
+    let (store, _) = open(dir.path(), 99);
+    let past = store.decisions(&chat(), 999, at(99)).await.unwrap();
+    assert_eq!((past.len(), past[0].decision.target), (256, 401));
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ pub mod metric {
     }
 
     table! {
-        REQUESTS Counter "tidegate_requests_total" "Requests answered, by deployment, endpoint, status (499: the client left) and outcome (complete: the answer of a replica came to its end, failed_midway: it broke off or reported an error after it had begun, whatever its status; empty where no replica's answer ended)."
+        REQUESTS Counter "tidegate_requests_total" "Requests answered, by deployment, endpoint, status (499: the client left; other: a replica sent one of 600 or more) and outcome (complete: the answer of a replica came to its end, failed_midway: it broke off or reported an error after it had begun, whatever its status; empty where no replica's answer ended)."
         REQUEST_SECONDS Histogram "tidegate_request_duration_seconds" "Time from the request's head to the last byte of its answer, by deployment."
         TTFT_SECONDS Histogram "tidegate_time_to_first_byte_seconds" "Time from the request's head to the first byte of the replica's body, by deployment."
         QUEUE_SECONDS Histogram "tidegate_queue_wait_seconds" "Time that requests spent in the queue, by deployment; those that never queued are not counted."

@@ -23,6 +23,8 @@ pub use self::growth::Growth;
 use super::tally::{TALLIES, Tally};
 use crate::openai::{Operation, Usage};
 
+/// Statuses from here on mean nothing, and are counted as one: an engine may send any up to 999.
+const OTHER: u16 = 600;
 /// Gauges of what is gone are forgotten after this time without an update; they are updated at each scrape.
 const FORGET: Duration = Duration::from_secs(30);
 
@@ -228,7 +230,7 @@ impl DeploymentMeter {
             let labels = [
                 ("deployment", self.name.clone()),
                 ("endpoint", operation.map_or("", Operation::as_str).to_owned()),
-                ("status", status.to_string()),
+                ("status", if status < OTHER { status.to_string() } else { "other".to_owned() }),
                 ("outcome", outcome.map_or("", Outcome::as_str).to_owned()),
             ];
             metrics::counter!(name::REQUESTS, &labels)
@@ -237,7 +239,7 @@ impl DeploymentMeter {
         let served = operation.filter(|_| good).and_then(|operation| self.served.get(operation as usize));
         match served {
             Some(counter) => counter.get_or_init(make).increment(1),
-            None => count(&self.requests, (operation, status, outcome), make),
+            None => count(&self.requests, (operation, status.min(OTHER), outcome), make),
         }
         self.seconds.record(took);
     }
@@ -351,47 +353,4 @@ pub struct Figures {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn c_104_a_replica_that_is_gone_has_no_request_in_flight() {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let render = recorder.handle();
-        let told = |replica: &str| {
-            let page = page(&render);
-            let line = page.lines().find(|line| line.starts_with(name::IN_FLIGHT) && line.contains(replica));
-            line.and_then(|line| line.rsplit(' ').next()).map(str::to_owned)
-        };
-        metrics::with_local_recorder(&recorder, || {
-            let meter = DeploymentMeter::new("chat");
-            let at = |in_flight: &[(&str, u32)]| {
-                let in_flight = in_flight.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
-                meter.gauges(&Figures { in_flight, ..Figures::default() });
-            };
-            at(&[("chat-1", 7), ("chat-2", 3)]);
-            assert_eq!(told("chat-1").as_deref(), Some("7"));
-            at(&[("chat-2", 4)]);
-            assert_eq!((told("chat-1").as_deref(), told("chat-2").as_deref()), (Some("0"), Some("4")));
-            at(&[("chat-1", 1)]);
-            assert_eq!((told("chat-1").as_deref(), told("chat-2").as_deref()), (Some("1"), Some("0")));
-        });
-    }
-
-    #[tokio::test]
-    async fn g1_histograms_are_summed_up_though_nobody_scrapes() {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let render = recorder.handle();
-        metrics::with_local_recorder(&recorder, || metrics::histogram!("told").record(1.0));
-        let summed = || !format!("{render:?}").contains("distributions: RwLock { data: {}");
-        assert!(!summed());
-        let upkeep = tokio::spawn(keep_up(render.clone(), Duration::from_millis(1)));
-        let watch = async {
-            while !summed() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), watch).await.expect("summed up by itself");
-        upkeep.abort();
-    }
-}
+mod tests;

@@ -6,22 +6,20 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use thiserror::Error;
 use tidegate_scaler::control::{Control, ControlStatus, Shutdown, Terms};
-use tidegate_scaler::provider::ProviderError;
-use tidegate_scaler::provider::state::{StateDir, StateDirError};
-use tidegate_scaler::store::{Store, StoreError, StoreView, Waiting};
+use tidegate_scaler::provider::state::StateDir;
+use tidegate_scaler::store::{Store, StoreView};
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
+pub use self::error::AppError;
 use crate::admin::{self, Admin, Watched};
 use crate::clock::{self, Clock};
 use crate::config::{Access, Config, Deployment as Settings, Source};
@@ -41,62 +39,12 @@ use crate::telemetry::meter::{self, DeploymentMeter};
 use crate::telemetry::record::Sink;
 use crate::upstream::dial::Dialer;
 
+mod error;
+
 /// How long the replicas of all deployments may take to stop at the end.
 const STOP: Duration = Duration::from_secs(20);
 /// How long the rest of the records, and of the access log, may take to be written at the end.
 const FLUSH: Duration = Duration::from_secs(2);
-
-/// Why the gateway did not start.
-#[derive(Debug, Error)]
-pub enum AppError {
-    /// A port is taken, or not this user's to take.
-    #[error("cannot listen on {address} (`{key}`): {error}{hint}")]
-    Listen {
-        /// Which address.
-        address: SocketAddr,
-        /// Its key in the configuration.
-        key: &'static str,
-        /// What the system said.
-        error: io::Error,
-        /// What may help.
-        hint: &'static str,
-    },
-    /// The folder for records cannot be used.
-    #[error(transparent)]
-    State(#[from] StateDirError),
-    /// What must survive restarts cannot be read or written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The replicas of an earlier run cannot be taken over.
-    #[error(transparent)]
-    Provider(#[from] ProviderError),
-    /// The access log cannot be written.
-    #[error("cannot write the access log {path}: {error}")]
-    AccessLog {
-        /// Where.
-        path: String,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// It served, and at its end not everything is on the disk.
-    #[error("{} does not hold everything: {why}; lost with this process: {lost}", path.display())]
-    Unsaved {
-        /// The records.
-        path: PathBuf,
-        /// Why the last write failed.
-        why: String,
-        /// What was still in memory.
-        lost: Waiting,
-    },
-    /// Something else of the machine's.
-    #[error("{what}: {error}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// What came of it.
-        error: String,
-    },
-}
 
 fn system(what: &'static str) -> impl FnOnce(io::Error) -> AppError {
     move |error| AppError::System { what, error: error.to_string() }

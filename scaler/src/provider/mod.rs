@@ -14,6 +14,7 @@ mod folder;
 mod ids;
 mod news;
 mod output;
+mod undo;
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;

@@ -36,6 +36,7 @@ use super::output;
 use super::process::port::Ports;
 use super::process::table::Marks;
 use super::state::{Claim, StateDir};
+use super::undo::Undo;
 use super::{Instance, Provider, ProviderError};
 
 const KIND: &str = "docker";
@@ -188,7 +189,8 @@ impl Inner {
     /// Ends a replica and forgets it. The error is for people.
     async fn stop(&self, id: ReplicaId) -> Result<(), String> {
         let Some((container, last_words)) = self.fleet().stop(id) else { return Ok(()) };
-        let giving_up = Unstop { inner: self, id };
+        // Given up, it is shown as it is and no longer as it was when its stop began.
+        let stopping = Undo::new(|| self.fleet().unstop(id));
         self.daemon.end(&container).await.map_err(|error| error.to_string())?;
         if let Some(lines) = &last_words {
             let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
@@ -198,22 +200,10 @@ impl Inner {
         self.folder
             .forget(id, last_words.is_some())
             .map_err(|error| format!("cannot remove its files: {error}"))?;
-        std::mem::forget(giving_up);
+        stopping.done();
         self.fleet().remove(id);
         self.news.tell();
         Ok(())
-    }
-}
-
-/// Dropped, the replica is shown as it is and no longer as it was when its stop began.
-struct Unstop<'a> {
-    inner: &'a Inner,
-    id: ReplicaId,
-}
-
-impl Drop for Unstop<'_> {
-    fn drop(&mut self) {
-        self.inner.fleet().unstop(self.id);
     }
 }
 

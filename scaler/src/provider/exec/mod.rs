@@ -35,6 +35,7 @@ use super::folder::Folder;
 use super::ids::{Ids, LARGEST};
 use super::news::News;
 use super::state::{Claim, StateDir};
+use super::undo::Undo;
 use super::{Instance, Provider, ProviderError, output};
 
 pub(crate) const KIND: &str = "exec";
@@ -183,9 +184,13 @@ impl Inner {
         self.ids.take(id)?;
         self.fleet().begin(id, offer.capacity);
         self.news.tell();
-        let begun = Begun { inner: self, id };
+        // Cut off in the middle, what comes of it is seen in the next list, and adopted from there.
+        let begun = Undo::new(|| {
+            self.fleet().remove(id);
+            self.news.tell();
+        });
         let told = self.start_command(id, &offer.name).await;
-        std::mem::forget(begun);
+        begun.done();
         let result = match told {
             Ok(told) => {
                 self.fleet().started(told);
@@ -230,13 +235,14 @@ impl Inner {
 
     async fn stop(&self, id: ReplicaId) -> Result<(), String> {
         let Some(had_ended) = self.fleet().stop(id) else { return Ok(()) };
-        let giving_up = Unstop { inner: self, id };
+        // Given up, it is shown as it is and no longer as it was when its stop began.
+        let stopping = Undo::new(|| self.fleet().unstop(id));
         {
             let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
             self.run(Action::Stop(id), Complaints::Kept).await?;
         }
         self.folder.forget(id, had_ended).map_err(|error| format!("cannot remove its files: {error}"))?;
-        std::mem::forget(giving_up);
+        stopping.done();
         self.fleet().remove(id);
         self.news.tell();
         self.wanted.notify_one();
@@ -251,31 +257,6 @@ impl Inner {
                 warn!("{}: cannot cut its log back: {error}", self.name(id));
             }
         }
-    }
-}
-
-/// Dropped, a start was cut off in the middle: what comes of it is seen in the next list, and adopted from there.
-struct Begun<'a> {
-    inner: &'a Inner,
-    id: ReplicaId,
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        self.inner.fleet().remove(self.id);
-        self.inner.news.tell();
-    }
-}
-
-/// Dropped, the replica is shown as it is and no longer as it was when its stop began.
-struct Unstop<'a> {
-    inner: &'a Inner,
-    id: ReplicaId,
-}
-
-impl Drop for Unstop<'_> {
-    fn drop(&mut self) {
-        self.inner.fleet().unstop(self.id);
     }
 }
 

@@ -48,10 +48,5 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
 
 fn command(table: &mut Table<'_, '_>, key: &'static str, known: &[&str]) -> Option<Vec<String>> {
     let found = table.required_command(key, known)?;
-    let words: Vec<String> = found.value.into_iter().map(|word| word.value).collect();
-    if words.first().is_none_or(String::is_empty) {
-        table.faults().add(&found.place.without_value(), "must begin with the program to run");
-        return None;
-    }
-    Some(words)
+    Some(found.value.into_iter().map(|word| word.value).collect())
 }

@@ -169,13 +169,18 @@ impl<'f, 'i> Table<'f, 'i> {
         self.command(key, known)
     }
 
-    /// The command line `key`, if it is given; `known` are filled in there. Its words may be secrets and are never repeated.
+    /// The command line `key`, if it is given; `known` are filled in there. Its words may be secrets and are never repeated; the
+    /// first is the program.
     pub(super) fn command(&mut self, key: &'static str, known: &[&str]) -> Option<Found<Vec<Found<String>>>> {
         let found = self.elements(key, value::any_text, Place::without_value)?;
         for word in &found.value {
             if let Some(rule) = placeholder::fault(&word.value, known) {
                 self.faults.add(&word.place.without_value(), rule);
             }
+        }
+        if found.value.first().is_none_or(|program| program.value.is_empty()) {
+            self.faults.add(&found.place.without_value(), "must begin with the program to start");
+            return None;
         }
         Some(found)
     }

@@ -65,9 +65,6 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<
     let command = command?;
     let place = command.place.without_value();
     let command: Vec<String> = command.value.into_iter().map(|found| found.value).collect();
-    if command.first().is_none_or(String::is_empty) {
-        faults.add(&place, "must begin with the program to start");
-    }
     if !command.iter().chain(env.values()).any(|text| text.contains("{port}")) {
         let rule = "must hold {port}, here or in env: the job chooses the port that the engine listens on";
         faults.add(&place, rule);

@@ -98,8 +98,8 @@ fn commands_are_three_and_whole() {
     let faults = deployment("exec", "start = []\nlist = [\"\"]\ntime_limit = \"0s\"").expect_err("faults");
     for (fault, wanted) in faults.iter().zip([
         "deployment[0].exec.stop: is missing",
-        "exec.start: must begin with the program to run",
-        "exec.list: must begin with the program to run",
+        "exec.start: must begin with the program to start",
+        "exec.list: must begin with the program to start",
         "exec.time_limit = \"0s\": must be a time from 1s to 1h",
     ]) {
         assert!(fault.contains(wanted), "{fault}");

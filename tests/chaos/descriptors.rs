@@ -13,16 +13,16 @@ use serde_json::Value;
 use tidegate_tests::client::{Client, Raw, post};
 use tidegate_tests::config::{Config, Deployment};
 use tidegate_tests::deadline::{eventually, within};
-use tidegate_tests::gateway::{Gateway, binary};
+use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, reply};
 use tidegate_tests::script::Script;
 use tidegate_tests::stub::Stub;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::CHAT;
 use crate::fleet::descriptors;
+use crate::limited::Limited;
 
 /// The address in a line of the log: `… {before}{address} …`.
 fn address(line: &str, before: &str) -> SocketAddr {
@@ -32,25 +32,11 @@ fn address(line: &str, before: &str) -> SocketAddr {
 
 #[tokio::test]
 async fn h6_clients_that_fill_the_table_take_no_descriptor_from_requests() {
-    let dir = tempfile::TempDir::with_prefix("tidegate-test-").expect("a folder");
     let stub = Stub::start().await;
-    let text = Config::of(Deployment::chat([&stub])).render(dir.path(), 0, 0);
-    std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
-    let program = tokio::task::spawn_blocking(binary).await.expect("the binary");
-    let mut command = tokio::process::Command::new("/bin/sh");
-    command.args(["-c", "ulimit -n 160 && exec \"$0\" serve"]).arg(program).current_dir(dir.path());
-    let mut child =
-        command.kill_on_drop(true).stderr(std::process::Stdio::piped()).spawn().expect("start it");
-    let mut log = BufReader::new(child.stderr.take().expect("stderr")).lines();
-    let mut until = async |wanted: &str| loop {
-        let line = within(wanted, log.next_line()).await.expect("a line").expect("it runs");
-        if line.contains(wanted) {
-            return line;
-        }
-    };
-    let serving = until("serving on").await;
+    let mut gateway = Limited::start(&stub, "-n 160").await;
+    let serving = gateway.until("serving on").await;
     let (listen, admin) = (address(&serving, "serving on http://"), address(&serving, "status on http://"));
-    until("is ready").await;
+    gateway.until("is ready").await;
     let mut early = Raw::connect(listen).await;
     early.send("GET /livez HTTP/1.1\r\nhost: tidegate\r\n\r\n").await;
     let head = early.head().await.expect("an answer");
@@ -59,7 +45,7 @@ async fn h6_clients_that_fill_the_table_take_no_descriptor_from_requests() {
     for _ in 0..200 {
         crowd.push(Raw::connect(listen).await);
     }
-    until("new clients wait").await;
+    gateway.until("new clients wait").await;
     let body = chat("chat", "hi").to_string();
     early.send(post(CHAT, &[&format!("content-length: {}", body.len())]) + &body).await;
     assert_eq!(early.head().await.expect("an answer").status(), 200, "who is in is served");

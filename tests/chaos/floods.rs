@@ -7,17 +7,17 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tidegate_shared::names::metric;
 use tidegate_tests::client::{Raw, post};
 use tidegate_tests::config::{Config, Deployment};
-use tidegate_tests::deadline::{eventually, within};
-use tidegate_tests::gateway::{Gateway, binary};
+use tidegate_tests::deadline::eventually;
+use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{chat, chat_stream, delta, reply};
 use tidegate_tests::script::{Gate, Script};
 use tidegate_tests::streams::{END_HEADERS, Ended, Streams, frame, kind, reason};
 use tidegate_tests::stub::{End, Stub};
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinSet;
 
 use crate::CHAT;
 use crate::fleet::{descriptors, resident};
+use crate::limited::Limited;
 
 /// Lets this process have as many descriptors as it may, and gives how many connections are sensible then.
 fn room_for(wanted: usize) -> usize {
@@ -63,19 +63,10 @@ async fn h6_thousands_of_silent_connections_are_closed_in_time() {
 
 #[tokio::test]
 async fn h6_the_gateway_takes_all_descriptors_that_it_may_have() {
-    let dir = tempfile::TempDir::with_prefix("tidegate-test-").expect("a folder");
     let stub = Stub::start().await;
-    let text = Config::of(Deployment::chat([&stub])).render(dir.path(), 0, 0);
-    std::fs::write(dir.path().join("tidegate.toml"), text).expect("write the configuration");
-    let program = tokio::task::spawn_blocking(binary).await.expect("the binary");
-    let mut command = tokio::process::Command::new("/bin/sh");
-    command.args(["-c", "ulimit -Sn 64 && exec \"$0\" serve"]).arg(program).current_dir(dir.path());
-    let mut child =
-        command.kill_on_drop(true).stderr(std::process::Stdio::piped()).spawn().expect("start it");
-    let mut log = BufReader::new(child.stderr.take().expect("stderr")).lines();
-    while !within("it serves", log.next_line()).await.expect("a line").expect("it runs").contains("serving") {
-    }
-    let pid = i32::try_from(child.id().expect("it runs")).expect("a pid");
+    let mut gateway = Limited::start(&stub, "-Sn 64").await;
+    gateway.until("serving").await;
+    let pid = i32::try_from(gateway.child.id().expect("it runs")).expect("a pid");
     let limits = Process::new(pid).and_then(|process| process.limits()).expect("its limits");
     let (soft, hard) = (limits.max_open_files.soft_limit, limits.max_open_files.hard_limit);
     assert_eq!(format!("{soft:?}"), format!("{hard:?}"));

@@ -29,6 +29,8 @@ mod framing;
 #[cfg(test)]
 mod killed;
 #[cfg(test)]
+mod limited;
+#[cfg(test)]
 mod loading;
 #[cfg(test)]
 mod logs;

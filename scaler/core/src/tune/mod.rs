@@ -49,6 +49,36 @@ pub struct Point {
     pub rates: Vec<u64>,
     /// The squares of the visits' errors, put together.
     pub squares: u128,
+    /// The 95th percentile of [`Measured::ttft`] at each visit that had any.
+    pub ttft: Vec<Tail>,
+    /// The same of [`Measured::tpot`].
+    pub tpot: Vec<Tail>,
+}
+
+/// The value at or below which 95 of 100 are, of one visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// It.
+    pub value: Duration,
+    /// How far it may be off since there were no more values, in thousandths of it: one standard error.
+    pub error: u32,
+}
+
+impl Tail {
+    /// Of these values; `None` of nothing.
+    pub fn of(values: &[Duration]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable();
+        let count = sorted.len();
+        let rank = (count * 95).div_ceil(100).max(1) - 1;
+        // As many values as the rank may be off by, for it is one of so many draws of which 5 in 100 are larger.
+        let off = ((count * 95 * 5).div_ceil(10_000)).isqrt().max(1);
+        let value = *sorted.get(rank)?;
+        let low = sorted.get(rank.saturating_sub(off)).unwrap_or(&value);
+        let high = sorted.get(rank + off).or(sorted.last()).unwrap_or(&value);
+        let wide = high.saturating_sub(*low).as_micros() * 1000 / value.as_micros().max(1) / 2;
+        Some(Self { value, error: u32::try_from(wide).unwrap_or(u32::MAX) })
+    }
 }
 
 impl Measured {
@@ -116,20 +146,24 @@ pub fn percentile(values: &[Duration], percent: usize) -> Option<Duration> {
 pub fn curve(steps: &[Measured]) -> BTreeMap<u32, Point> {
     let mut curve: BTreeMap<u32, Point> = BTreeMap::new();
     for step in steps {
-        curve
-            .entry(step.concurrency)
-            .and_modify(|point| {
+        let (rate, square) = (step.rate(), step.square());
+        let tails = [&step.ttft, &step.tpot].map(|values| Tail::of(values));
+        let [ttft, tpot] = tails.map(|tail| tail.into_iter().collect::<Vec<_>>());
+        match curve.get_mut(&step.concurrency) {
+            Some(point) => {
                 point.visits += 1;
                 point.all.absorb(step);
-                point.rates.push(step.rate());
-                point.squares += step.square();
-            })
-            .or_insert_with(|| Point {
-                visits: 1,
-                all: step.clone(),
-                rates: vec![step.rate()],
-                squares: step.square(),
-            });
+                point.rates.push(rate);
+                point.squares += square;
+                point.ttft.extend(ttft);
+                point.tpot.extend(tpot);
+            }
+            None => {
+                let (all, rates) = (step.clone(), vec![rate]);
+                let point = Point { visits: 1, all, rates, squares: square, ttft, tpot };
+                curve.insert(step.concurrency, point);
+            }
+        }
     }
     curve
 }
@@ -158,6 +192,19 @@ mod tests {
             "{few:?}"
         );
         assert_eq!(thinned(&values[..FEW]), values[..FEW]);
+    }
+
+    #[test]
+    fn a1_the_tail_of_few_values_is_known_as_well_as_those_around_it_agree() {
+        let millis = |values: &[u64]| values.iter().copied().map(Duration::from_millis).collect::<Vec<_>>();
+        let told =
+            |values: &[u64]| Tail::of(&millis(values)).map(|tail| (tail.value.as_millis(), tail.error));
+        assert_eq!(told(&[10; 20]), Some((10, 0)));
+        let even: Vec<u64> = (81..=100).collect();
+        assert_eq!(told(&even), Some((99, 10)), "98 to 100");
+        let many: Vec<u64> = (1..=400).collect();
+        assert_eq!(told(&many), Some((380, 10)), "376 to 384");
+        assert_eq!((told(&[7]), told(&[])), (Some((7, 0)), None));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The target is the knee: the smallest concurrency that brings [`NEAR`] percent of the best throughput, among those at which
 //! the replica refuses nothing. More than that makes each request slower and hardly any more of them. Where there is a goal
 //! for latency, it says how slow a request may be; then the target is the largest concurrency that keeps it and brings as
-//! much, which takes the fewest replicas. The search doubles until throughput stops growing, then halves the gap below the knee, and at last
+//! much, which takes the fewest replicas; it is certain where noise leaves open of none clearly below that it breaks the goal, and of none
+//! clearly above that it keeps it. The search doubles until throughput stops growing, then halves the gap below the knee, and at last
 //! measures once more what the verdict hangs on, as often as it takes: a machine that others use too is not the same from
 //! minute to minute. Where time is up while noise still leaves another target open, the verdict says which.
 //!
@@ -15,8 +16,10 @@ use tidegate_shared::time::Duration;
 
 use super::{Measured, Point, curve, percentile};
 
+mod goal;
 mod seen;
 
+use goal::Open;
 use seen::{Seen, fine};
 
 /// A doubling that brings less than this many percent of what fewer brought has brought nothing: each request takes nearly
@@ -243,7 +246,8 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
             None if target >= cap => bound(target),
             _ => Because::Knee { best },
         };
-        return Next::Found(Found { target, because, settled, range: None });
+        let range = Open::of(&seen, &bounds.goals, target, None, cap).range();
+        return Next::Found(Found { target, because, settled: settled && range.is_none(), range });
     }
     let grows = seen.top() == best && u64::from(knee) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
@@ -259,11 +263,15 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
 fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
     let seen = Seen::of(curve, &bounds.goals);
     let (Some(knee), Some(best)) = (seen.knee(), seen.best()) else {
-        return (curve.is_empty()).then_some((1, Why::Growing));
+        let slow = seen.limit.is_some_and(|(_, limit)| limit != Limit::Refused);
+        return match (curve.is_empty(), slow && seen.visits(1) < VISITS) {
+            (true, _) => Some((1, Why::Growing)),
+            (false, again) => again.then_some((1, Why::Confirm)),
+        };
     };
     let top = seen.top();
     if bounds.goals.any() {
-        return wanted_by_goal(&seen, bounds.cap);
+        return wanted_by_goal(&seen, bounds);
     }
     if seen.limit.is_none() && top < bounds.cap {
         let doubled = (top.saturating_mul(2).min(bounds.cap), Why::Growing);
@@ -314,7 +322,8 @@ fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
 }
 
 /// The same where a goal says how far to go.
-fn wanted_by_goal(seen: &Seen<'_>, cap: u32) -> Option<(u32, Why)> {
+fn wanted_by_goal(seen: &Seen<'_>, bounds: &Bounds) -> Option<(u32, Why)> {
+    let cap = bounds.cap;
     let (top, last) = (seen.top(), seen.last()?);
     let end = match seen.limit {
         // Throughput falls: more is of no use, goal or not.
@@ -329,7 +338,8 @@ fn wanted_by_goal(seen: &Seen<'_>, cap: u32) -> Option<(u32, Why)> {
     let refused = seen.limit.is_some_and(|(_, limit)| limit == Limit::Refused);
     let hangs = [Some(last), end.filter(|_| !refused)];
     let open = hangs.into_iter().flatten().find(|at| seen.visits(*at) < VISITS);
-    open.map(|at| (at, Why::Confirm))
+    let unsure = || Open::of(seen, &bounds.goals, last, end.filter(|_| !refused), cap).unsure(seen);
+    open.or_else(unsure).map(|at| (at, Why::Confirm))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::super::{Measured, Point};
 use super::{CLOSE, FINE, GAIN, Goals, Limit, NEAR};
 
 /// Tenths of a standard error that count as sure: one comparison in a hundred is wrong then.
-const SURE: u128 = 23;
+pub(super) const SURE: u128 = 23;
 /// Thousandths that the knee must bring for sure of what a clearly larger one does: halfway between all of it, and what it
 /// would bring if it were too low and each request brought as much as another; within these.
 const ENOUGH: std::ops::RangeInclusive<u128> = 750..=850;
@@ -22,9 +22,9 @@ pub(super) fn fine(concurrency: u32) -> u32 {
 
 /// The curve up to the first concurrency that is not well.
 pub(super) struct Seen<'a> {
-    curve: &'a BTreeMap<u32, Point>,
+    pub(super) curve: &'a BTreeMap<u32, Point>,
     /// Variance of one visit, in millionths of the throughput squared.
-    variance: u128,
+    pub(super) variance: u128,
     pub(super) well: Vec<(u32, &'a Measured)>,
     /// Where it ends, and what was met there.
     pub(super) limit: Option<(u32, Limit)>,
@@ -112,6 +112,12 @@ impl<'a> Seen<'a> {
         let [here, there] = [at, of].map(|at| u128::from(self.visits(at).max(1)));
         let error = (self.variance * (here + there) / (here * there)).isqrt();
         (ratio, SURE * error * ratio / 10_000)
+    }
+
+    /// Whether noise could hide that as much is brought at `at` as at the best.
+    pub(super) fn may_bring_all(&self, at: u32) -> bool {
+        let (ratio, off) = Self::most(&self.well).map_or((0, 0), |(best, _)| self.ratio(at, best));
+        ratio + off >= u128::from(NEAR) * 10
     }
 
     /// Whether noise could hide that throughput grows beyond the largest: another doubling then says more than a repetition.

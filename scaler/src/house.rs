@@ -153,6 +153,12 @@ impl House {
         self.lock().budget.ledger(name).map_or(Price::FREE, Ledger::rate)
     }
 
+    /// What `name` has cost in all until `now`.
+    pub(crate) fn spent(&self, name: &DeploymentName, now: Instant) -> Money {
+        let now = self.lasting(now);
+        self.lock().budget.ledger(name).map_or(Money::default(), |ledger| ledger.total(now))
+    }
+
     /// More credit, or less; `None` where no credit is counted. It is kept in the store, which may take a moment.
     pub fn top_up(&self, amount: Money, now: Instant) -> Option<Credit> {
         let (mut shared, now) = (self.lock(), self.lasting(now));

@@ -2,11 +2,11 @@
 //! cannot be asked without them: those of `exec`, and jobs where no deployment on Slurm is left. Tells of them and bills
 //! them until an operator has settled them. It stops none: the commands for that went with the deployment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
-use tidegate_shared::offer::Price;
+use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -30,6 +30,8 @@ pub struct Orphans {
     pub replicas: Vec<ReplicaId>,
     /// What they cost each hour.
     pub rate: Price,
+    /// What the deployment has cost in all, they included, restarts too.
+    pub spent: Money,
     /// What tells the kind: they are settled once it is deleted.
     pub note: PathBuf,
 }
@@ -42,7 +44,7 @@ impl Orphans {
 
     /// What is the matter and what to do, as a sentence.
     pub fn sentence(&self) -> String {
-        let Self { deployment, kind, rate, note, .. } = self;
+        let Self { deployment, kind, rate, spent, note, .. } = self;
         let names = self.names();
         let (was, them, they_are) = match names.len() {
             1 => ("was", "it", "it is"),
@@ -50,14 +52,18 @@ impl Orphans {
         };
         let billed = match *rate {
             Price::FREE => String::new(),
-            rate => format!(", and counts {rate} for {them}"),
+            rate => {
+                format!(
+                    ", and counts {rate} for {them} until then: {deployment} has cost {spent} in all so far"
+                )
+            }
         };
         format!(
             "{} ({kind}) {was} left running by an earlier run, and {deployment} is not in the configuration any more: the \
              gateway cannot stop {them}{billed}. Put {deployment} back and restart, and {they_are} taken over, or stop {them} \
-             by hand and then delete {}",
+             by hand and then run `rm {}`",
             names.join(", "),
-            note.display()
+            word(note)
         )
     }
 }
@@ -84,16 +90,18 @@ impl Orphanage {
             }
             house.goes_on(account, now);
             let (deployment, rate) = (account.name.clone(), house.rate(&account.name));
-            let orphans = Orphans { deployment, kind, replicas, rate, note };
+            let spent = house.spent(&deployment, now);
+            let orphans = Orphans { deployment, kind, replicas, rate, spent, note };
             warn!("{}", orphans.sentence());
             found.push(orphans);
         }
         Self(Arc::new(Mutex::new(found)))
     }
 
-    /// Those that are not settled.
-    pub fn left(&self) -> Vec<Orphans> {
-        self.lock().clone()
+    /// Those that are not settled, with what they have cost until `now`.
+    pub fn left(&self, house: &House, now: Instant) -> Vec<Orphans> {
+        let left = self.lock().clone().into_iter();
+        left.map(|one| Orphans { spent: house.spent(&one.deployment, now), ..one }).collect()
     }
 
     /// Ends the bill of those whose note is deleted, and forgets them.
@@ -122,5 +130,25 @@ impl Orphanage {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Orphans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A path as one word of a shell.
+fn word(path: &Path) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    match path.display().to_string() {
+        text if text.chars().all(plain) => text,
+        text => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        assert_eq!(word(Path::new("/var/lib/chat/provider")), "/var/lib/chat/provider");
+        assert_eq!(word(Path::new("/my state/it's/provider")), "'/my state/it'\\''s/provider'");
     }
 }

@@ -119,11 +119,12 @@ impl Admin {
     fn status(&self) -> Status {
         // One moment for all: the credit that they share is one sum.
         let now = self.gateway.clock.now();
+        let orphans = self.orphans.left(&self.house, now);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: now.since(Instant::ZERO).as_secs_f64(),
             stopping: self.since.status(&self.gateway, &self.watched),
-            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view(), &self.orphans.left())),
+            records: self.store.as_ref().map(|store| RecordsStatus::new(store.view(), &orphans)),
             tls: self.gateway.tls.as_ref().map(|shown| TlsStatus::new(shown, clock::wall())),
             deployments: self.watched.iter().map(|watched| self.deployment(watched, now)).collect(),
         }

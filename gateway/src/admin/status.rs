@@ -117,12 +117,15 @@ pub struct OrphansStatus {
     pub replicas: Vec<String>,
     /// What they are billed at each hour, in millionths of a dollar.
     pub rate: Price,
+    /// What the deployment has cost in all, they included.
+    #[serde(default)]
+    pub spent: Money,
 }
 
 impl OrphansStatus {
     fn new(orphans: &Orphans) -> Self {
         let (deployment, provider) = (orphans.deployment.to_string(), orphans.kind.clone());
-        Self { deployment, provider, replicas: orphans.names(), rate: orphans.rate }
+        Self { deployment, provider, replicas: orphans.names(), rate: orphans.rate, spent: orphans.spent }
     }
 }
 

@@ -33,7 +33,7 @@ async fn m2_replicas_of_a_deployment_that_is_gone_are_told_and_billed_until_they
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
     let spent = |second| 1_000_000 - house.credit(at(second)).unwrap().left.0;
     let find = |names: &[DeploymentName], jobs| {
-        Orphanage::find((&accounts, names, jobs), &state, &house, at(0)).left()
+        Orphanage::find((&accounts, names, jobs), &state, &house, at(0)).left(&house, at(0))
     };
     assert_eq!(find(&[chat()], false), [], "it is there");
     state.runs(&chat(), "process").unwrap();
@@ -45,16 +45,17 @@ async fn m2_replicas_of_a_deployment_that_is_gone_are_told_and_billed_until_they
     assert_eq!(spent(0), 10_000 + 90_000, "from the kill on");
 
     let orphanage = Orphanage::find((&accounts, &[], true), &state, &house, at(0));
-    let told = orphanage.left()[0].sentence();
-    for word in ["chat-1, chat-2 (exec) were left running", "counts $7.20/h for them", note.to_str().unwrap()]
-    {
+    let told = orphanage.left(&house, at(8))[0].sentence();
+    let settle = format!("stop them by hand and then run `rm {}`", note.display());
+    let cost = "counts $7.20/h for them until then: chat has cost $0.12 in all so far";
+    for word in ["chat-1, chat-2 (exec) were left running", cost, &settle] {
         assert!(told.contains(word), "{told}");
     }
     orphanage.settle(&house, at(8));
-    assert_eq!((orphanage.left().len(), spent(10)), (1, 120_000), "they run on");
+    assert_eq!((orphanage.left(&house, at(10)).len(), spent(10)), (1, 120_000), "they run on");
     fs::remove_file(&note).unwrap();
     orphanage.settle(&house, at(10));
-    assert_eq!((orphanage.left(), spent(90)), (Vec::new(), 120_000));
+    assert_eq!((orphanage.left(&house, at(90)), spent(90)), (Vec::new(), 120_000));
     store.close().await;
 
     let (store, kept) = open(dir.path(), 900);

@@ -15,7 +15,7 @@ use tidegate_scaler::orphans::Orphans;
 use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::decision::ScaleDecision;
-use tidegate_shared::offer::Price;
+use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What holds for every load: generated sizings, demands and clocks against a fleet that starts slowly.
+//! What holds for every load: generated sizings, demands and clocks against a fleet that starts slowly, 10,000 cases each.
 
 use proptest::prelude::*;
 use tidegate_shared::offer::Price;
@@ -10,6 +10,7 @@ use crate::reconcile::{Action, reconcile};
 
 mod constant;
 mod walk;
+mod whole;
 
 /// What happens in one step of a generated run.
 #[derive(Clone, Debug)]
@@ -47,7 +48,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         queued,
         event,
     });
-    proptest::collection::vec(step, 1..120)
+    proptest::collection::vec(step, 1..60)
 }
 
 /// A fleet that obeys actions: starts and drains take until the test says so, stops are instant.
@@ -152,6 +153,8 @@ fn kept_asleep(
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
     #[test]
     fn whatever_happens_the_target_is_within_bounds_and_covers_the_demand(sizing in sizings(), steps in steps()) {
         let mut now = Instant::ZERO;

@@ -135,7 +135,7 @@ fn a4_down_after_the_whole_window_to_its_largest_need() {
     let plan = story.pass(20, 10);
     assert_eq!(plan.target, 4);
     let window = Duration::from_secs(30);
-    assert_eq!(plan.why.reason, ScaleReason::Cooling { low_for: window - TICK, window, to: plan.why.needed });
+    assert_eq!(plan.why.reason, ScaleReason::Cooling { low_for: window - TICK, window, to: 3 });
     let plan = story.pass(1, 10);
     assert_eq!((plan.target, plan.why.reason), (3, ScaleReason::LowDemand));
     assert_eq!(story.pass(9, 10).target, 3);

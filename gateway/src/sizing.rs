@@ -14,6 +14,7 @@ use tidegate_shared::id::DeploymentName;
 use tidegate_shared::problem::Problem;
 use tidegate_shared::time::{Duration, Instant};
 
+use crate::admin::dollars;
 use crate::config::{Config, Deployment, RESIZABLE};
 use crate::pool::Pool;
 use crate::provide::Records;
@@ -299,7 +300,7 @@ fn value_of(sizing: &Sizing, key: &str) -> Value {
         "max" => Value::from(sizing.max),
         "mode" => Value::from(if sizing.mode == Mode::Flex { "flex" } else { "active" }),
         TARGET => Value::from(sizing.target()),
-        "price_cap" => sizing.price_cap.map_or(Value::Null, |cap| Value::from(cap.0 as f64 / 1e6)),
+        "price_cap" => sizing.price_cap.map_or(Value::Null, |cap| dollars::number(cap.0)),
         _ => Value::from(sizing.autoscale),
     }
 }

@@ -96,8 +96,7 @@ async fn m3_a_top_up_counts_exactly_and_holds_over_a_kill() {
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     for round in 0..2 {
         let credit = send(&gateway, Method::GET, "/credit", &Value::Null).await.json();
-        let expected =
-            json!({"configured": 100_500_000, "added": 300_000, "left": 100_800_000, "unsaved": null});
+        let expected = json!({"configured": 100.5, "added": 0.3, "left": 100.8, "unsaved": null});
         assert_eq!(credit, expected, "round {round}");
         kill(&mut gateway).await;
     }

@@ -58,7 +58,7 @@ async fn what_is_told_as_saved_holds_though_the_file_was_deleted_while_the_gatew
     let chat = gateway.status().await["deployments"][0].clone();
     let set = |key: &str| (chat["sizing"][key]["value"].clone(), chat["sizing"][key]["from"].clone());
     assert_eq!((set("max"), set("target_concurrency")), ((2.into(), "set".into()), (5.into(), "set".into())));
-    assert_eq!(Client::h1(gateway.admin).get("/credit").await.json()["added"], 25_500_000);
+    assert_eq!(Client::h1(gateway.admin).get("/credit").await.json()["added"], 25.5);
 }
 
 #[tokio::test]

@@ -72,13 +72,13 @@ impl Books {
         assert_eq!((&min["value"], &min["from"]), (&self.min.into(), &"set".into()), "{chat}");
         assert_eq!(status["records"]["trouble"], Value::Null, "{status}");
         let credit = Client::h1(gateway.admin).get("/credit").await.json();
-        assert_eq!(credit["added"], self.added * 1_000_000, "{credit}");
+        assert_eq!(credit["added"], self.added, "{credit}");
     }
 }
 
 /// What the first deployment has spent, in dollars.
 pub fn spent(status: &Value) -> f64 {
-    status["deployments"][0]["money"]["spent"].as_f64().expect("what was spent") / 1e6
+    status["deployments"][0]["money"]["spent"].as_f64().expect("what was spent")
 }
 
 /// The first status in which the money of the first deployment is as `wanted`. What must hold from then on is to be

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::ask::{Ask, DEPLOYMENTS};
 use super::status::DecisionStatus;
-use super::{Admin, Watched, explain};
+use super::{Admin, Watched, dollars, explain};
 use crate::config::{RESIZABLE, amount};
 use crate::openai::ApiError;
 use crate::sizing::{Origin, sentence};
@@ -68,14 +68,17 @@ pub struct SizingValue {
     pub on: Option<String>,
 }
 
-/// The answer of `/credit`, in millionths of a dollar.
+/// The answer of `/credit`, in dollars.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CreditAnswer {
     /// What the configuration gives.
+    #[serde(with = "dollars")]
     pub configured: Money,
     /// All that was ever added to it.
+    #[serde(with = "dollars")]
     pub added: Money,
     /// What is left.
+    #[serde(with = "dollars")]
     pub left: Money,
     /// Why this, or an earlier change, is not on disk; it is in force all the same, and is tried again.
     pub unsaved: Option<String>,

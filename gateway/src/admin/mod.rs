@@ -3,6 +3,7 @@
 //! for a queue of requests (C-046): it runs on the control thread.
 
 mod ask;
+pub(crate) mod dollars;
 pub mod drain;
 mod drift;
 mod explain;

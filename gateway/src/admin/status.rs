@@ -19,6 +19,7 @@ use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Instant;
 
+use super::dollars;
 use super::drain::DrainState;
 use super::manage::SizingValue;
 use super::stopping::StoppingStatus;
@@ -115,7 +116,8 @@ pub struct OrphansStatus {
     pub provider: String,
     /// The names of the replicas.
     pub replicas: Vec<String>,
-    /// What they are billed at each hour, in millionths of a dollar.
+    /// What they are billed at each hour, in dollars.
+    #[serde(with = "dollars")]
     pub rate: Price,
     /// What the deployment has cost in all, they included.
     #[serde(default)]

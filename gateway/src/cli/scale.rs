@@ -14,6 +14,7 @@ use thiserror::Error;
 use tidegate_scaler_core::config::{MAX_REPLICAS, MAX_TARGET};
 use tidegate_shared::offer::{Money, Price};
 
+use crate::admin::dollars::written as dollars_of;
 use crate::admin::manage::{CreditAnswer, SizingAnswer, SizingValue};
 use crate::config::amount;
 
@@ -142,8 +143,7 @@ pub(super) fn credit(args: &CreditArgs) -> Result<(), CliError> {
 
 /// The body of a top-up, exact to the millionth.
 fn top_up(Money(micros): Money) -> String {
-    let (sign, whole) = (if micros < 0 { "-" } else { "" }, micros.unsigned_abs());
-    format!("{{\"amount\": {sign}{}.{:06}}}", whole / 1_000_000, whole % 1_000_000)
+    format!("{{\"amount\": {}}}", dollars_of(micros))
 }
 
 fn changes(args: &ScaleArgs) -> Map<String, Value> {
@@ -324,8 +324,8 @@ mod tests {
             assert!(amount(bad).is_err(), "{bad}");
         }
         for (amount, body) in [
-            ("25.50", r#"{"amount": 25.500000}"#),
-            ("+007", r#"{"amount": 7.000000}"#),
+            ("25.50", r#"{"amount": 25.5}"#),
+            ("+007", r#"{"amount": 7}"#),
             ("-0.000001", r#"{"amount": -0.000001}"#),
         ] {
             assert_eq!(top_up(read(amount).expect(amount).expect("an amount")), body);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One fault of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Where, as a TOML path: `deployment[0].max`.
+    /// Where, as a TOML path: `limits.body`; `deployment chat: max` where the deployment's name is known, else `deployment[0].max`.
     pub path: String,
     /// The value found, as written; empty when the fault is that nothing is there.
     pub value: String,

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::config::{Config, ConfigError, Deployment, Source};
 
 use super::style::{Style, Tint, clean};
-use super::{CliError, programs};
+use super::{CliError, doubts, programs};
 
 /// Checks the file at `path`.
 pub(super) fn run(path: &Path) -> Result<(), CliError> {
@@ -29,7 +29,7 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
         Ok(config) => {
             writeln!(out, "{}", summary(path, &config))?;
             let doubt = config.tls.as_ref().and_then(|tls| tls.doubt(clock::wall()));
-            for warning in programs::missing(&config).into_iter().chain(capped(&config)).chain(doubt) {
+            for warning in programs::missing(&config).into_iter().chain(doubts::all(&config)).chain(doubt) {
                 writeln!(
                     out,
                     "{}: {}: {warning}",
@@ -126,7 +126,12 @@ fn excerpt(error: &ConfigError, problem: &Problem, style: Style) -> Option<Strin
 
 /// What of `source` is at fault, and what stands before it: the value, else the key, where they can be found.
 fn mark<'a>(source: &'a str, problem: &Problem) -> Option<(&'a str, &'a str)> {
-    let name = problem.path.rsplit('.').next().unwrap_or_default();
+    let path = match problem.path.strip_prefix("deployment ").map(|of| of.split_once(": ")) {
+        Some(Some((_, path))) => path,
+        Some(None) => "deployment",
+        None => &problem.path,
+    };
+    let name = path.rsplit('.').next().unwrap_or_default();
     let key = name.split('[').next().filter(|key| !key.is_empty())?;
     let value = problem.value.trim_end_matches('…');
     let at_key = source.find(key);
@@ -145,15 +150,6 @@ fn summary(path: &Path, config: &Config) -> String {
     let (file, listen) = (clean(&path.display().to_string()), config.listen);
     let scheme = if config.tls.is_some() { "https://" } else { "" };
     format!("{file} is fine: would serve {} on {scheme}{listen}", each.join(", "))
-}
-
-/// One sentence for each target that no replica can come to.
-fn capped(config: &Config) -> impl Iterator<Item = String> {
-    let over = config.deployments.iter().filter(|one| one.sizing.target_concurrency > one.sizing.limit);
-    over.map(|Deployment { name, sizing, .. }| {
-        let (target, limit) = (sizing.target_concurrency, sizing.limit);
-        format!("deployment {name}: target_concurrency is {target}, but a replica is given {limit} at most by concurrency_limit, and counts as full then")
-    })
 }
 
 fn deployment(deployment: &Deployment) -> String {
@@ -196,8 +192,8 @@ mod tests {
         let expected = "\
 t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"127.0.0.1:8080\"
 t.toml:2: colour: is not a setting; there are listen, admin, tls, state_dir, limits, log, budget, deployment
-t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
-t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
+t.toml:3: deployment chat: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
+t.toml:5: deployment chat: max = 99: must be a whole number from 0 to 32
 ";
         assert_eq!(faults(&error(FAULTY), Style::PLAIN), expected);
     }
@@ -211,10 +207,10 @@ t.toml:1: listen = 8080: must be an IP address and a port in quotes, such as \"1
 t.toml:2: colour: is not a setting; there are listen, admin, tls, state_dir, limits, log, budget, deployment
   2 | colour = \"\\u0041\"
     | ^^^^^^
-t.toml:3: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
+t.toml:3: deployment chat: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)
   3 | [[deployment]]
     |   ^^^^^^^^^^
-t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
+t.toml:5: deployment chat: max = 99: must be a whole number from 0 to 32
   5 | max = 99 # many
     |       ^^
 ";
@@ -249,20 +245,5 @@ t.toml:5: deployment[0].max = 99: must be a whole number from 0 to 32
         let expected = "t.toml is fine: would serve chat (process, flex, 0 to 4 replicas), \
             held (process, held at 1 replica), dear (process, active, 1 to 4 replicas, $14.00/h at most), embed (static, 2 replicas) on 127.0.0.1:8080";
         assert_eq!(summary(Path::new("t.toml"), &config), expected);
-    }
-
-    #[test]
-    fn q1_a_target_that_no_replica_can_come_to_is_a_warning() {
-        let of = |name: &str, settings: &str| {
-            format!(
-                "[[deployment]]\nname = \"{name}\"\n{settings}process = {{ command = [\"e\", \"{{port}}\"] }}\n"
-            )
-        };
-        let text =
-            of("a", "target_concurrency = 8\nconcurrency_limit = 3\n") + &of("b", "target_concurrency = 8\n");
-        let config = Config::parse(&text, Path::new("t.toml")).expect("good");
-        let expected = "deployment a: target_concurrency is 8, but a replica is given 3 at most by concurrency_limit, \
-            and counts as full then";
-        assert_eq!(capped(&config).collect::<Vec<_>>(), [expected]);
     }
 }

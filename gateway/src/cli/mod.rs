@@ -5,6 +5,7 @@
 
 mod admin;
 mod check;
+mod doubts;
 mod drain;
 mod explain;
 mod grid;

@@ -18,6 +18,18 @@ pub(super) fn missing(config: &Config) -> Vec<String> {
     for deployment in &config.deployments {
         let mut look = |key: &str, command: &[String], env: &BTreeMap<String, String>, dir: &Path| {
             let Some(program) = command.first() else { return };
+            if !dir.is_dir() {
+                let (table, _) = key.split_once('.').unwrap_or((key, ""));
+                let told = format!(
+                    "deployment {}: {table}.dir: there is no folder {}; no replica can start here",
+                    deployment.name,
+                    dir.display()
+                );
+                if !warnings.contains(&told) {
+                    warnings.push(told);
+                }
+                return;
+            }
             if let Some(why) = missing_one(program, env, dir) {
                 warnings
                     .push(format!("deployment {}: {key}: {why}; no replica can start here", deployment.name));
@@ -84,14 +96,16 @@ mod tests {
         let text = "[[deployment]]\nname = \"chat\"\nprocess = { command = [\"no-such-engine-4711\", \"{port}\"] }\n\
             [[deployment]]\nname = \"fine\"\nprocess = { command = [\"sh\", \"{port}\"] }\n\
             [[deployment]]\nname = \"own\"\n[deployment.exec]\nstart = [\"./nothing\"]\nstop = [\"/bin/sh\"]\nlist = [\"sh\"]\n\
-            [[deployment]]\nname = \"path\"\nprocess = { command = [\"sh\", \"{port}\"], env = { PATH = \"/nowhere\" } }\n";
-        let config = Config::parse(text, Path::new("/etc/tidegate/t.toml")).expect("good");
+            [[deployment]]\nname = \"path\"\nprocess = { command = [\"sh\", \"{port}\"], env = { PATH = \"/nowhere\" } }\n\
+            [[deployment]]\nname = \"lost\"\nprocess = { command = [\"sh\", \"{port}\"], dir = \"/nope\" }\n";
+        let config = Config::parse(text, Path::new("/etc/t.toml")).expect("good");
         assert_eq!(
             missing(&config),
             [
                 "deployment chat: process.command: there is no program \"no-such-engine-4711\" on PATH; no replica can start here",
-                "deployment own: exec.start: /etc/tidegate/./nothing is no program; no replica can start here",
+                "deployment own: exec.start: /etc/./nothing is no program; no replica can start here",
                 "deployment path: process.command: there is no program \"sh\" on PATH; no replica can start here",
+                "deployment lost: process.dir: there is no folder /nope; no replica can start here",
             ]
         );
     }

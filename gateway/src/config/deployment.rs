@@ -76,9 +76,7 @@ const SIZING_KEYS: [&str; 12] = [
 pub(super) fn read(mut table: Table<'_, '_>, base: &Path, names: &mut Names<'_, '_>) -> Option<Deployment> {
     let name = table.required("name", value::model_name);
     let aliases = table.list("aliases", value::model_name).map_or_else(Vec::new, |found| found.value);
-    for taken in name.iter().chain(&aliases) {
-        names.take(taken);
-    }
+    names.take(name.iter().chain(&aliases));
     let model = table.read("model", value::text).map(|found| found.value);
     let task = table.or("task", Task::default(), value::choice(&TASKS));
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.given(kind).is_some()).collect();
@@ -197,7 +195,7 @@ fn sizing(table: &mut Table<'_, '_>, usual: Sizing, headroom: Duration) -> Sizin
 
 /// Whether anything that is offered has the memory that the model needs (M1): only offers of Slurm tell theirs.
 fn fits(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) {
-    let (Some(need), Some(place)) = (sizing.memory, table.given("gpu_memory")) else { return };
+    let (Some(need), Some(place)) = (sizing.memory, table.written("gpu_memory")) else { return };
     let rule = match source {
         Some(Source::Slurm(spec)) => match spec.offers.iter().filter_map(|offer| offer.memory).max() {
             Some(most) if most >= need => return,
@@ -238,7 +236,7 @@ fn money(table: &mut Table<'_, '_>, sizing: &Sizing, source: Option<&Source>) ->
     if let (Some(cap), Some((what, price))) = (sizing.price_cap, price)
         && price > cap
         && !table.faults().is_running()
-        && let Some(place) = table.given("price_cap")
+        && let Some(place) = table.written("price_cap")
     {
         let rule = format!("must not be less than {what}, which is {price}: nothing could start");
         table.faults().add(&place, rule);
@@ -271,7 +269,7 @@ fn bounds(faults: &Faults<'_>, mode: Mode, min: Option<Found<u32>>, max: Option<
 /// The size of a static fleet: what it is.
 fn fixed(table: &mut Table<'_, '_>, replicas: usize, target: u32) -> Sizing {
     for key in SIZING_KEYS {
-        if let Some(place) = table.given(key) {
+        if let Some(place) = table.written(key) {
             table.faults().add(&place, "must not be given with replicas: their number is fixed");
         }
     }

@@ -13,17 +13,18 @@ use super::reader::Table;
 use super::value;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
+/// The commands, and what is filled in there.
+pub(crate) const COMMANDS: [(&str, &[&str]); 3] = [
+    ("start", &["deployment", "owner", "id", "name", "offer"]),
+    ("stop", &["deployment", "owner", "id", "name"]),
+    ("list", &["deployment", "owner"]),
+];
 /// Shortest time between two lists.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The table `exec` of deployment `name`; `None` only where a fault has been recorded.
 pub(super) fn read(mut table: Table<'_, '_>, base: &Path, name: &str) -> Option<Box<ExecSpec>> {
-    let commands = [
-        ("start", &["deployment", "owner", "id", "name", "offer"][..]),
-        ("stop", &["deployment", "owner", "id", "name"]),
-        ("list", &["deployment", "owner"]),
-    ];
-    let [start, stop, list] = commands.map(|(key, known)| command(&mut table, key, known));
+    let [start, stop, list] = COMMANDS.map(|(key, known)| command(&mut table, key, known));
     let env = environment(&mut table);
     let dir = table.read("dir", value::path).map(|found| base.join(found.value));
     let time_limit = table.or("time_limit", TIME_LIMIT, value::duration(SECOND..=HOUR));

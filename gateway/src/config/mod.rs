@@ -7,10 +7,10 @@
 mod deployment;
 mod docker;
 mod error;
-mod exec;
+pub(crate) mod exec;
 mod front;
 mod nearest;
-mod placeholder;
+pub(crate) mod placeholder;
 mod reader;
 mod resize;
 mod server;
@@ -48,6 +48,7 @@ use resize::Written;
 pub use server::{Access, Level, Log, ServerLimits};
 pub use url::BaseUrl;
 pub use value::amount;
+pub(crate) use value::show_size;
 
 /// Largest configuration file, in bytes.
 const LARGEST: u64 = 4 << 20;
@@ -258,7 +259,24 @@ fn whole<T>(
     let made = read(reader::Table::root(&faults, root.get_ref()));
     match (made, faults.into_problems()) {
         (Some(made), problems) if problems.is_empty() => Ok(made),
-        (_, problems) => Err(failed(problems)),
+        (_, mut problems) => {
+            problems.iter_mut().for_each(|problem| name_deployment(problem, root.get_ref()));
+            Err(failed(problems))
+        }
+    }
+}
+
+/// Calls the deployment of a fault by its name, `deployment chat: max`, where that is known and good.
+fn name_deployment(problem: &mut Problem, root: &DeTable<'_>) {
+    let name = |problem: &Problem| {
+        let (number, rest) = problem.path.strip_prefix("deployment[")?.split_once(']')?;
+        let one = root.get("deployment")?.get_ref().get(number.parse::<usize>().ok()?)?;
+        let name = value::model_name(one.get_ref().get("name")?.get_ref()).ok()?;
+        let key = rest.strip_prefix('.').map(|key| format!(": {key}")).unwrap_or_default();
+        Some(format!("deployment {name}{key}"))
+    };
+    if let Some(path) = name(problem) {
+        problem.path = path;
     }
 }
 

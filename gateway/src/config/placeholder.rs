@@ -6,17 +6,26 @@ use super::nearest::meant;
 /// Longest word in braces that is looked at, in bytes.
 const LONGEST: usize = 32;
 
-/// What is wrong with `text`, in which each of `known` is filled in.
-pub(super) fn fault(text: &str, known: &[&str]) -> Option<String> {
-    text.match_indices('{').find_map(|(at, _)| {
+/// The words in braces in `text`, each after what stands before it, that a person may have meant to be filled in.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices('{').filter_map(|(at, _)| {
         let (before, after) = (text.get(..at)?, text.get(at + 1..)?);
         let (word, _) = after.split_once('}')?;
         // `${name}` is a variable of a shell, `{{name}}` a template.
         let foreign = before.ends_with(['$', '{']) || !(2..=LONGEST).contains(&word.len());
         let strange = |letter: char| !(letter.is_ascii_alphabetic() || letter == '_' || letter == '-');
-        if foreign || known.contains(&word) || word.contains(strange) {
-            return None;
-        }
+        (!foreign && !word.contains(strange)).then_some(word)
+    })
+}
+
+/// A word in braces in `text` that resembles none of `known`; `None` in a text with spaces, which is likely a script.
+pub(crate) fn stranger<'a>(text: &'a str, known: &[&str]) -> Option<&'a str> {
+    words(text).find(|word| !known.contains(word)).filter(|_| !text.contains(char::is_whitespace))
+}
+
+/// What is wrong with `text`, in which each of `known` is filled in.
+pub(super) fn fault(text: &str, known: &[&str]) -> Option<String> {
+    words(text).filter(|word| !known.contains(word)).find_map(|word| {
         let meant = meant(word, known);
         let meant = meant.first()?;
         Some(format!("holds {{{word}}}, which nothing stands for; did you mean {{{meant}}}?"))
@@ -43,6 +52,11 @@ mod tests {
             ["{name}", "{port}", "${nam}", "{{nam}}", "{}", "{print}", "{i}", "{nam", "{a: 1}", "nam}"]
         {
             assert_eq!(fault(text, &known), None, "{text}");
+        }
+        for (text, word) in
+            [("--at={nope}", Some("nope")), ("{name}", None), ("awk {print}", None), ("${nope}", None)]
+        {
+            assert_eq!(stranger(text, &known), word, "{text}");
         }
     }
 }

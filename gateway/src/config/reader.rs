@@ -191,6 +191,18 @@ impl<'f, 'i> Table<'f, 'i> {
         Some(self.faults.place(join(&self.place.path, key), name).without_value())
     }
 
+    /// The same with what was written there, for a setting that is no secret.
+    pub(super) fn written(&mut self, key: &'static str) -> Option<Place> {
+        let (_, found) = self.entry(key)?;
+        Some(self.faults.place(join(&self.place.path, key), found))
+    }
+
+    /// Whether a key is there that is most likely meant for `key`: [`Table::finish`] tells so.
+    pub(super) fn is_misspelled(&self, key: &str) -> bool {
+        let mut names = self.entries.into_iter().flatten().map(|(name, _)| name.get_ref());
+        names.any(|name| name != key && meant(name, &[key]) == [key])
+    }
+
     /// The list `key`, if it is given: its good elements.
     pub(super) fn list<T>(
         &mut self,

@@ -133,11 +133,12 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     let given = root.given("deployment").is_some();
     let tables = root.tables("deployment");
     let none = tables.as_ref().map_or(!given, Vec::is_empty);
-    if none {
+    // One that is misspelled is told below.
+    if none && !root.is_misspelled("deployment") {
         let rule = "at least one is needed: a table [[deployment]] with a name and a process or replicas";
         root.faults().add(&Place::default().missing("deployment"), rule);
     }
-    let mut names = Names { faults: root.faults(), seen: BTreeMap::new() };
+    let mut names = Names { faults: root.faults(), seen: BTreeMap::new(), taken: 0 };
     let mut deployments: Vec<Deployment> = Vec::new();
     let mut all_good = true;
     for table in tables.unwrap_or_default() {
@@ -165,17 +166,29 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
 /// The names that clients may send, over all deployments.
 pub(super) struct Names<'f, 'i> {
     faults: &'f Faults<'i>,
-    seen: BTreeMap<String, usize>,
+    /// Where each was taken, and by which deployment.
+    seen: BTreeMap<String, (usize, usize)>,
+    taken: usize,
 }
 
 impl Names<'_, '_> {
-    /// Takes a name or an alias; a second use of it is a fault.
-    pub(super) fn take(&mut self, name: &Found<String>) {
-        if let Some(line) = self.seen.get(&name.value) {
-            let rule = format!("must be a name or alias that no other deployment has; line {line} has it");
+    /// Takes the name and the aliases of one more deployment; a second use of one is a fault.
+    pub(super) fn take<'a>(&mut self, names: impl Iterator<Item = &'a Found<String>>) {
+        self.taken += 1;
+        for name in names {
+            let rule = match self.seen.get(&name.value) {
+                Some((line, by)) if *by == self.taken => {
+                    format!("must not be named twice; line {line} has it for this deployment already")
+                }
+                Some((line, _)) => {
+                    format!("must be a name or alias that no other deployment has; line {line} has it")
+                }
+                None => {
+                    self.seen.insert(name.value.clone(), (name.place.line(), self.taken));
+                    continue;
+                }
+            };
             self.faults.add(&name.place, rule);
-        } else {
-            self.seen.insert(name.value.clone(), name.place.line());
         }
     }
 }

@@ -63,8 +63,8 @@ url = "http://10.0.0.2:9101"
   line 9: deployment[0].max = 99: must be a whole number from 0 to 32
   line 10: deployment[0].window = 30: must be a time from 1s to 1day in quotes, such as "30s" or "1h 30m"
   line 12: deployment[0].process.command: must hold {port}, here or in env: Tidegate chooses the port that the engine listens on
-  line 17: deployment[1].replica[0].url = "ftp://10.0.0.1:9101": must be http://host or https://host, with a port and a path prefix if needed, such as http://127.0.0.1:9101
-  line 19: deployment[1].replica[1].capacity = 0.5: must be a whole number from 1 to 1000000"#;
+  line 17: deployment embed: replica[0].url = "ftp://10.0.0.1:9101": must be http://host or https://host, with a port and a path prefix if needed, such as http://127.0.0.1:9101
+  line 19: deployment embed: replica[1].capacity = 0.5: must be a whole number from 1 to 1000000"#;
     let error = parse(text).expect_err("ten faults");
     assert_eq!(error.problems().len(), 10);
     assert_eq!(error.to_string(), expected);
@@ -127,7 +127,7 @@ fn a3_the_queue_threshold_is_half_of_the_headroom() {
     assert_eq!(
         faults_of("queue_threshold = \"3s\""),
         [
-            "line 3: deployment[0].queue_threshold = \"3s\": must not be more than queue.headroom, which is 2s: refusals would begin first"
+            "line 3: deployment m: queue_threshold = \"3s\": must not be more than queue.headroom, which is 2s: refusals would begin first"
         ]
     );
 }
@@ -135,17 +135,17 @@ fn a3_the_queue_threshold_is_half_of_the_headroom() {
 #[test]
 fn a5_a6_c1_floor_and_ceiling_must_fit() {
     for (settings, fault) in [
-        ("min = 3\nmax = 2", "line 3: deployment[0].min = 3: must not be more than max, which is 2"),
-        ("min = 5", "line 3: deployment[0].min = 5: must not be more than max, which is 4 unless given"),
+        ("min = 3\nmax = 2", "line 3: deployment m: min = 3: must not be more than max, which is 2"),
+        ("min = 5", "line 3: deployment m: min = 5: must not be more than max, which is 4 unless given"),
         (
             "min = 0\nmode = \"active\"",
-            "line 3: deployment[0].min = 0: must be at least 1 in active mode; flex mode goes to zero",
+            "line 3: deployment m: min = 0: must be at least 1 in active mode; flex mode goes to zero",
         ),
         (
             "max = 0\nmode = \"active\"",
-            "line 3: deployment[0].max = 0: must not be less than min, which is 1 in active mode",
+            "line 3: deployment m: max = 0: must not be less than min, which is 1 in active mode",
         ),
-        ("max = 33", "line 3: deployment[0].max = 33: must be a whole number from 0 to 32"),
+        ("max = 33", "line 3: deployment m: max = 33: must be a whole number from 0 to 32"),
     ] {
         assert_eq!(faults_of(settings), [fault]);
     }
@@ -159,12 +159,12 @@ fn the_port_may_stand_in_the_command_or_in_the_environment() {
     {
         parse(&text(good)).expect(good);
     }
-    let head = "line 4: deployment[0].process.command:";
+    let head = "line 4: deployment m: process.command:";
     let port = "must hold {port}, here or in env: Tidegate chooses the port that the engine listens on";
     for (bad, rules) in [
         ("command = [\"e\"]", vec![format!("{head} {port}")]),
         ("command = [\"\", \"{port}\"]", vec![format!("{head} must begin with the program to start")]),
-        ("capacity = 1", vec!["line 3: deployment[0].process.command: is missing".to_owned()]),
+        ("capacity = 1", vec!["line 3: deployment m: process.command: is missing".to_owned()]),
     ] {
         assert_eq!(faults(&text(bad)), rules);
     }
@@ -180,7 +180,7 @@ fn c_129_a_size_of_nothing_is_no_size() {
     parse(&text("1")).expect("the least");
     for nothing in ["0", "-1"] {
         let fault = format!(
-            "line 5: deployment[0].replica[0].capacity = {nothing}: must be a whole number from 1 to 1000000"
+            "line 5: deployment m: replica[0].capacity = {nothing}: must be a whole number from 1 to 1000000"
         );
         assert_eq!(faults(&text(nothing)), [fault], "who is to get nothing new is said by `tidegate drain`");
     }
@@ -195,9 +195,9 @@ fn names_are_unique_over_all_deployments() {
     assert_eq!(
         faults(&text),
         [
-            format!("line 3: deployment[0].aliases[1] = \"b\": {}", rule(3)),
-            format!("line 7: deployment[1].name = \"b\": {}", rule(3)),
-            format!("line 8: deployment[1].aliases[0] = \"a\": {}", rule(2)),
+            "line 3: deployment a: aliases[1] = \"b\": must not be named twice; line 3 has it for this deployment already".to_owned(),
+            format!("line 7: deployment b: name = \"b\": {}", rule(3)),
+            format!("line 8: deployment b: aliases[0] = \"a\": {}", rule(2)),
         ]
     );
 }
@@ -252,11 +252,11 @@ fn wrong_shapes_are_told_apart() {
     assert_eq!(
         faults_of("\"odd key\" = 1\nMAX = 1"),
         [
-            "line 3: deployment[0].\"odd key\": is not a setting; there are name, aliases, model, task, \
+            "line 3: deployment m: \"odd key\": is not a setting; there are name, aliases, model, task, \
              process, docker, exec, slurm, replica, rule, target_concurrency, queue, conversations, concurrency_limit, load_limit, policy, \
              http2, tls, mode, min, max, window, parked, queue_threshold, autoscale, drain_limit, price_cap, gpu_memory, \
              base_fee",
-            "line 4: deployment[0].MAX: is not a setting; did you mean max?",
+            "line 4: deployment m: MAX: is not a setting; did you mean max?",
         ]
     );
 }

@@ -238,7 +238,7 @@ fn bytes_of(text: &str) -> Option<u64> {
 }
 
 /// `bytes` in the largest binary unit that shows it exactly.
-pub(super) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     let exact = UNITS.iter().take(6).skip(2).rfind(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor));
     match exact {
         Some((unit, factor)) => format!("{}{unit}", bytes / factor),

@@ -49,7 +49,7 @@ fn h4_each_fault_of_a_container_names_line_value_and_rule() {
     for (settings, fault) in [
         ("gpus = 2", "docker.gpus = 2: must be \"all\" or a list of ids"),
         ("gpus = [\"0\", \"0\"]", "must not name a GPU twice"),
-        ("gpus = [\"0\", \"1\"]", "deployment[0].max: must not be more than 2: docker.gpus do for so many"),
+        ("gpus = [\"0\", \"1\"]", "deployment m: max: must not be more than 2: docker.gpus do for so many"),
         ("gpus = [\"0\"]\ngpus_per_replica = 2", "must hold at least 2 ids"),
         ("gpus_per_replica = 2", "docker.gpus_per_replica = 2: must stand beside gpus"),
         ("network = \"host\"", "must not be \"host\" without {port}"),
@@ -97,7 +97,7 @@ fn commands_are_three_and_whole() {
     assert_eq!((spec.time_limit, spec.list_every), (Duration::from_secs(60), Duration::from_secs(2)));
     let faults = deployment("exec", "start = []\nlist = [\"\"]\ntime_limit = \"0s\"").expect_err("faults");
     for (fault, wanted) in faults.iter().zip([
-        "deployment[0].exec.stop: is missing",
+        "deployment m: exec.stop: is missing",
         "exec.start: must begin with the program to start",
         "exec.list: must begin with the program to start",
         "exec.time_limit = \"0s\": must be a time from 1s to 1h",

@@ -62,7 +62,7 @@ fn m1_a_price_cap_that_every_offer_exceeds_is_refused() {
     };
     read(&text("1.5")).unwrap();
     let faults = read(&text("1.49")).unwrap_err();
-    let rule = "deployment[1].price_cap: must not be less than the cheapest price in slurm, which is $1.50/h";
+    let rule = "deployment other: price_cap = 1.49: must not be less than the cheapest price in slurm, which is $1.50/h";
     assert!(faults.len() == 1 && faults[0].contains(rule), "{faults:?}");
 }
 

@@ -29,6 +29,6 @@ fn r3_a_policy_is_one_of_five() {
     let rule = "must be one of \"least-load\", \"two-choices\", \"prefix\", \"round-robin\", \"random\"";
     assert_eq!(
         faults_of("policy = \"fastest\""),
-        [format!("line 3: deployment[0].policy = \"fastest\": {rule}")]
+        [format!("line 3: deployment m: policy = \"fastest\": {rule}")]
     );
 }

@@ -27,7 +27,7 @@ fn every_rule_has_its_word() {
     ] {
         assert_eq!(started(settings).sizing.rule, rule);
     }
-    let fault = "line 3: deployment[0].rule = \"tokens\": must be one of \"auto\", \"concurrency\", \"token-load\", \"jobs\"";
+    let fault = "line 3: deployment m: rule = \"tokens\": must be one of \"auto\", \"concurrency\", \"token-load\", \"jobs\"";
     assert_eq!(faults_of("rule = \"tokens\""), [fault]);
 }
 
@@ -39,7 +39,7 @@ fn m1_m3_prices_must_leave_something_to_start_and_the_base_fee_is_for_warm_repli
     assert_eq!(
         faults_of("base_fee = 0.25"),
         [
-            "line 3: deployment[0].base_fee = 0.25: must not be given in flex mode: it is for the warm replicas of active mode"
+            "line 3: deployment m: base_fee = 0.25: must not be given in flex mode: it is for the warm replicas of active mode"
         ]
     );
     let text = "[[deployment]]\nname = \"m\"\nprice_cap = 1\n[deployment.process]\n\
@@ -47,7 +47,7 @@ fn m1_m3_prices_must_leave_something_to_start_and_the_base_fee_is_for_warm_repli
     assert_eq!(
         faults(text),
         [
-            "line 3: deployment[0].price_cap: must not be less than process.price, which is $1.50/h: nothing could start"
+            "line 3: deployment m: price_cap = 1: must not be less than process.price, which is $1.50/h: nothing could start"
         ]
     );
 }
@@ -72,7 +72,7 @@ fn a6_m3_the_budget_is_for_the_gateway_as_a_whole() {
 #[test]
 fn c6_none_is_parked_unless_that_is_set() {
     assert_eq!((started("").sizing.parked, started("parked = 2").sizing.parked), (0, 2));
-    let fault = "line 3: deployment[0].parked = 33: must be a whole number from 0 to 32";
+    let fault = "line 3: deployment m: parked = 33: must be a whole number from 0 to 32";
     assert_eq!(faults_of("parked = 33"), [fault]);
 }
 

@@ -26,18 +26,17 @@ fn a_static_fleet_is_fixed() {
         "drain_limit = \"1m\"",
     ] {
         let text = text.replace("target_concurrency = 8", key);
-        let name = key.split(' ').next().expect("key");
         let fault =
-            format!("line 3: deployment[0].{name}: must not be given with replicas: their number is fixed");
+            format!("line 3: deployment m: {key}: must not be given with replicas: their number is fixed");
         assert_eq!(faults(&text), [fault]);
     }
     let twice = text.replace("9102", "9101");
-    let fault = "line 7: deployment[0].replica[1].url = \"http://127.0.0.1:9101\": must not be given twice in one deployment";
+    let fault = "line 7: deployment m: replica[1].url = \"http://127.0.0.1:9101\": must not be given twice in one deployment";
     assert_eq!(faults(&twice), [fault]);
     let many: String = (1..=33).map(|i| format!("[[deployment.replica]]\nurl = \"http://h{i}\"\n")).collect();
     assert_eq!(
         faults(&format!("[[deployment]]\nname = \"m\"\n{many}")),
-        ["line 1: deployment[0].replica: must be 1 to 32 replicas, not 33"]
+        ["line 1: deployment m: replica: must be 1 to 32 replicas, not 33"]
     );
 }
 
@@ -46,23 +45,25 @@ fn replicas_come_from_exactly_one_source() {
     assert_eq!(
         faults("[[deployment]]\nname = \"m\"\n"),
         [
-            "line 1: deployment[0]: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)"
+            "line 1: deployment m: must have a process (a command to start), docker (an image), exec (commands of your own), slurm (jobs of a cluster) or replica (its URL)"
         ]
     );
     assert_eq!(
         faults_of("replica = [{ url = \"http://127.0.0.1:1\" }]"),
         [
-            "line 1: deployment[0]: must have one of process, docker, exec, slurm and replica, not process and replica"
+            "line 1: deployment m: must have one of process, docker, exec, slurm and replica, not process and replica"
         ]
     );
     assert_eq!(
         faults("[[deployment]]\nname = \"m\"\nreplica = []\n"),
-        ["line 1: deployment[0].replica: must be 1 to 32 replicas, not 0"]
+        ["line 1: deployment m: replica: must be 1 to 32 replicas, not 0"]
     );
     let none =
         "deployment: at least one is needed: a table [[deployment]] with a name and a process or replicas";
     assert_eq!(faults(""), [none]);
     assert_eq!(faults("deployment = []"), [none]);
+    let one = ["line 1: deployments: is not a setting; did you mean deployment?"];
+    assert_eq!(faults("[[deployments]]\nname = \"m\"\n"), one, "one slip is one fault");
 }
 
 #[test]
@@ -71,6 +72,6 @@ fn h4_a_misspelled_placeholder_of_a_command_is_told_at_its_word() {
     let rule = "holds {nam}, which nothing stands for; did you mean {name}?";
     assert_eq!(
         faults(&format!("[[deployment]]\nname = \"m\"\n{text}\n")),
-        [format!("line 3: deployment[0].exec.start[1]: {rule}")]
+        [format!("line 3: deployment m: exec.start[1]: {rule}")]
     );
 }

@@ -78,7 +78,7 @@ fn faults_name_the_setting_its_value_and_the_rule() {
     ] {
         let error = parse(folder.path(), settings, &urls).expect_err(settings);
         let found: Vec<String> = error.problems().iter().map(ToString::to_string).collect();
-        let wanted = format!("line 3: deployment[0].{fault}");
+        let wanted = format!("line 3: deployment m: {fault}");
         assert!(found.len() == 1 && found[0].starts_with(&wanted), "{settings}: {found:?}");
     }
 }

@@ -153,6 +153,10 @@ async fn h3_an_alias_changes_only_the_bytes_of_the_model() {
         let seen = stub.request(index).await;
         assert_eq!(seen.body, wanted);
         assert_eq!(seen.head.header("content-length"), Some(wanted.len().to_string().as_str()), "C-091");
+        let line =
+            gateway.access_line("its line", |line| (line["model"] == name).then(|| line.clone())).await;
+        let deployment = line.get("deployment").and_then(Value::as_str);
+        assert_eq!(deployment, (name != "chat").then_some("chat"), "told where it is another word");
     }
 }
 

@@ -104,7 +104,7 @@ pub struct ReplicaDetail {
 /// What was decided about replicas and retries since the beginning, for metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
-    /// Replicas taken out, by the last fault.
+    /// Replicas taken out, by each fault that can be the last one.
     pub ejections: Vec<(&'static str, u64)>,
     /// Retries refused because the budget was spent.
     pub retries_refused: u64,
@@ -201,8 +201,9 @@ impl Pool {
     /// What was decided about replicas and retries.
     pub fn judged(&self) -> Judged {
         let dispatcher = &self.state.lock().dispatcher;
-        let ejections = dispatcher.ejections().iter().map(|(fault, count)| (fault.as_str(), *count));
-        Judged { ejections: ejections.collect(), retries_refused: dispatcher.retries_refused() }
+        let count = |fault| dispatcher.ejections().get(&fault).copied().unwrap_or_default();
+        let ejections = Fault::ALL.map(|fault| (fault.as_str(), count(fault)));
+        Judged { ejections: ejections.to_vec(), retries_refused: dispatcher.retries_refused() }
     }
 
     /// Something happened to a replica.

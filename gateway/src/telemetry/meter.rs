@@ -206,7 +206,12 @@ impl DeploymentMeter {
             served: [const { OnceLock::new() }; Operation::ALL.len()],
             requests: DashMap::new(),
             routes: ROUTES.map(route),
-            refusals: DashMap::new(),
+            // They begin at zero, so that the first one is an increase.
+            refusals: Refusal::ALL
+                .into_iter()
+                .filter(|_| !deployment.is_empty())
+                .map(|why| (why, refusals(deployment, why)))
+                .collect(),
             seconds: metrics::histogram!(name::REQUEST_SECONDS, labels()),
             ttft: metrics::histogram!(name::TTFT_SECONDS, labels()),
             queue: metrics::histogram!(name::QUEUE_SECONDS, labels()),
@@ -216,6 +221,11 @@ impl DeploymentMeter {
             output: counter(name::OUTPUT_TOKENS),
             told: Mutex::default(),
         })
+    }
+
+    /// The deployment; empty for requests for no known model.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// A request was answered with `status`; a replica's answer ended as `outcome` says (C-126).
@@ -254,11 +264,7 @@ impl DeploymentMeter {
 
     /// A request was refused.
     pub fn refused(&self, reason: Refusal) {
-        let make = || {
-            let labels = [("deployment", self.name.clone()), ("reason", reason.as_str().to_owned())];
-            metrics::counter!(name::REFUSALS, &labels)
-        };
-        count(&self.refusals, reason, make);
+        count(&self.refusals, reason, || refusals(&self.name, reason));
     }
 
     /// The first byte of an answer came.
@@ -319,6 +325,11 @@ impl DeploymentMeter {
                 .set(f64::from(*count));
         }
     }
+}
+
+fn refusals(deployment: &str, reason: Refusal) -> Counter {
+    let labels = [("deployment", deployment.to_owned()), ("reason", reason.as_str().to_owned())];
+    metrics::counter!(name::REFUSALS, &labels)
 }
 
 /// Counts one. All but the first of a kind share the lock of the map.

@@ -294,6 +294,10 @@ impl Record {
         if !self.0.model.is_empty() {
             line.text(key!("model"), &self.0.model);
         }
+        let deployment = self.0.meter.name();
+        if !deployment.is_empty() && deployment.as_bytes() != &*self.0.model {
+            line.text(key!("deployment"), shown(deployment));
+        }
         line.truth(key!("stream"), self.0.stream);
         if self.0.priority != Priority::default() {
             line.word(key!("priority"), self.0.priority.as_str());

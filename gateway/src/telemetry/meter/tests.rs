@@ -62,3 +62,21 @@ fn statuses_that_mean_nothing_are_one_series() {
     assert_eq!((series("599"), series("600"), series("other")), (vec!["1"], vec![], vec!["400"]));
     assert_eq!(page.lines().filter(|line| line.starts_with(name::REQUESTS)).count(), 11);
 }
+
+#[test]
+fn q2_refusals_are_told_as_zero_before_the_first() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let render = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let meter = DeploymentMeter::new("chat");
+        DeploymentMeter::new("");
+        meter.refused(Refusal::QueueFull);
+    });
+    let page = page(&render);
+    for reason in Refusal::ALL {
+        let count = u8::from(reason == Refusal::QueueFull);
+        let line = format!("{}{{deployment=\"chat\",reason=\"{reason}\"}} {count}\n", name::REFUSALS);
+        assert!(page.contains(&line), "{line}{page}");
+    }
+    assert!(!page.contains("deployment=\"\",reason"), "{page}");
+}

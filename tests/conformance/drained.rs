@@ -216,7 +216,7 @@ async fn h4_c5_unknown_names_are_told_with_those_that_there_are() {
     let gateway = Gateway::start(Config::of(Deployment::chat(&stubs))).await;
     for (what, there) in [
         ("chat/drain/chat-3", "the replica `chat-3` does not exist; there are `chat-1`, `chat-2`"),
-        ("other/drain/chat-1", "the model `other` does not exist; there are `chat`"),
+        ("other/drain/chat-1", "the model `other` does not exist; there is `chat`"),
     ] {
         for method in [Method::POST, Method::DELETE] {
             let answer = send(&gateway, method, what).await;

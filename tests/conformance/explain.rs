@@ -172,7 +172,7 @@ async fn e3_the_command_tells_it_in_a_line_in_a_table_and_as_json() {
     let (code, _, err) = command(&["route", &admin, "-m", "nobody", "hi"]).await;
     assert_eq!(
         (code, err.as_str()),
-        (Some(1), "error: the model `nobody` does not exist; there are `chat`\n")
+        (Some(1), "error: the model `nobody` does not exist; there is `chat`\n")
     );
     let (code, _, err) = command(&["route", &admin, "What is a tide?"]).await;
     assert!(code == Some(1) && err.contains("needs --model NAME"), "{err}");

@@ -83,7 +83,7 @@ async fn h4_all_faults_of_a_size_are_told_at_once_and_nothing_changes() {
     }
     let unknown = send(&gateway, Method::PUT, "/deployments/other/sizing", &json!({"min": 1})).await;
     assert_eq!(unknown.status, 404);
-    assert!(message(&unknown).contains("there are `chat`"), "{:?}", unknown.body);
+    assert!(message(&unknown).contains("there is `chat`"), "{:?}", unknown.body);
     let wrong = send(&gateway, Method::POST, SIZING, &json!({})).await;
     assert_eq!((wrong.status, wrong.header("allow")), (405, "GET, HEAD, PUT"));
     assert_eq!(gateway.status().await["deployments"][0]["sizing"]["min"]["from"], "default");

@@ -116,7 +116,7 @@ async fn a1_what_cannot_be_measured_is_told() {
     };
     for unknown in ["chat-9", "9"] {
         let (status, error) = asked(TUNE, json!({"replica": unknown})).await;
-        let told = format!("the replica `{unknown}` does not exist; there are `chat-1`");
+        let told = format!("the replica `{unknown}` does not exist; there is `chat-1`");
         assert_eq!((status, &error["message"]), (404, &told.into()));
         // The same answer as to a drain.
         assert_eq!(asked(&format!("/deployments/chat/drain/{unknown}"), Value::Null).await, (status, error));

@@ -15,7 +15,7 @@ use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::Instant;
 
 use super::ask::DEPLOYMENTS;
-use super::manage::{body, conflict, find, find_replica, json, unsaved};
+use super::manage::{body, conflict, find, find_replica, json, plain, unsaved};
 use super::{Admin, Watched};
 use crate::openai::ApiError;
 use crate::pool::Change;
@@ -126,7 +126,8 @@ fn stay(body: &[u8]) -> Result<bool, ApiError> {
     }
     let said = serde_json::from_slice::<Said>(body).map_err(|error| {
         let mut refused = ApiError::bad_request(format!(
-            "the body must be empty, or {{\"conversations\": \"stay\"}}, or {{\"conversations\": \"move\"}}: {error}"
+            "the body must be empty, or {{\"conversations\": \"stay\"}}, or {{\"conversations\": \"move\"}}: {}",
+            plain(&error)
         ));
         refused.error.param = Some("conversations");
         refused

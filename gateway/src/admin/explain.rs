@@ -86,7 +86,8 @@ pub(super) fn name_models(mut error: ApiError, gateway: &Gateway) -> ApiError {
         }
         let text = &mut error.error.message;
         text.truncate(text.rfind("; GET ").unwrap_or(text.len()));
-        text.push_str(&format!("; there are {}", listed.join(", ")));
+        let are = if listed.len() == 1 { "is" } else { "are" };
+        text.push_str(&format!("; there {are} {}", listed.join(", ")));
     }
     error
 }

@@ -205,10 +205,13 @@ pub(super) fn find_replica(watched: &Watched, asked: &str) -> Result<ReplicaId, 
     let is = |id: &ReplicaId| replica_name(pool.name(), *id) == asked || id.0.to_string() == asked;
     all.iter().copied().find(is).ok_or_else(|| {
         let there: Vec<_> = all.iter().map(|id| format!("`{}`", replica_name(pool.name(), *id))).collect();
-        let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+        let there = match there.as_slice() {
+            [] => "there is none".to_owned(),
+            [one] => format!("there is {one}"),
+            many => format!("there are {}", many.join(", ")),
+        };
         let shown: String = asked.chars().take(100).collect();
-        let mut error =
-            ApiError::bad_request(format!("the replica `{shown}` does not exist; there are {there}"));
+        let mut error = ApiError::bad_request(format!("the replica `{shown}` does not exist; {there}"));
         (error.status, error.error.code) = (404, Some("replica_not_found"));
         error.error.param = Some("replica");
         error
@@ -229,8 +232,9 @@ fn resize(watched: &Watched, body: &[u8], now: Instant) -> Result<(), ApiError> 
     fixed(watched)?;
     let given: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(|error| {
         ApiError::bad_request(format!(
-            "the body must be a JSON object with some of {}, such as {{\"min\": 1}}: {error}",
-            RESIZABLE.join(", ")
+            "the body must be a JSON object with some of {}, such as {{\"min\": 1}}: {}",
+            RESIZABLE.join(", "),
+            plain(&error)
         ))
     })?;
     let (mut changes, mut faults) = (BTreeMap::new(), Vec::new());
@@ -261,6 +265,12 @@ pub(super) fn refused(faults: &[Problem]) -> ApiError {
     error
 }
 
+/// What is wrong with a body, without the place in it: bodies of changes are short.
+pub(super) fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" at line ").map_or_else(|| text.clone(), |(what, _)| what.to_owned())
+}
+
 /// The amount in `{"amount": 25.50}`, exactly as it is written.
 fn top_up(body: &[u8]) -> Result<Money, ApiError> {
     #[derive(Deserialize)]
@@ -271,8 +281,9 @@ fn top_up(body: &[u8]) -> Result<Money, ApiError> {
     }
     let mut error = ApiError::bad_request("");
     error.error.param = Some("amount");
-    let read = serde_json::from_slice::<TopUp<'_>>(body)
-        .map_err(|error| format!("the body must be a JSON object such as {{\"amount\": 25.50}}: {error}"));
+    let read = serde_json::from_slice::<TopUp<'_>>(body).map_err(|error| {
+        format!("the body must be a JSON object such as {{\"amount\": 25.50}}: {}", plain(&error))
+    });
     read.and_then(|read| {
         amount(read.amount.get()).map_err(|rule| {
             let shown: String = read.amount.get().chars().take(60).collect();

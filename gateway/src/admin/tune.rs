@@ -25,7 +25,7 @@ use tidegate_shared::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 
-use super::manage::{body, conflict, find, find_replica, named_by, unsaved};
+use super::manage::{body, conflict, find, find_replica, named_by, plain, unsaved};
 use super::{Admin, Watched, drift};
 use crate::openai::ApiError;
 use crate::pool::{Holding, NoHold};
@@ -99,7 +99,8 @@ fn parse(body: &[u8]) -> Result<Asked, ApiError> {
     let object = serde_json::from_slice::<Map<String, Value>>(body);
     object.and_then(|object| serde_json::from_value(Value::Object(object))).map_err(|error| {
         ApiError::bad_request(format!(
-            "the body must be a JSON object such as {{\"ttft_p95_ms\": 500, \"dry_run\": true}}: {error}"
+            "the body must be a JSON object such as {{\"ttft_p95_ms\": 500, \"dry_run\": true}}: {}",
+            plain(&error)
         ))
     })
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tidegate_scaler::store::Tuned;
 use tidegate_shared::time::Instant;
 
-use super::manage::{body, find, fixed, json, named_by, refused, unsaved};
+use super::manage::{body, find, fixed, json, named_by, plain, refused, unsaved};
 use super::{Admin, Watched};
 use crate::openai::ApiError;
 use crate::sizing::TunedView;
@@ -81,7 +81,8 @@ pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<
 fn change(watched: &Watched, body: &[u8], now: Instant) -> Result<(), ApiError> {
     let change: TunedChange = serde_json::from_slice(body).map_err(|error| {
         ApiError::bad_request(format!(
-            "the body must be a JSON object such as {{\"target\": 24, \"kind\": \"L4\", \"curve\": []}}: {error}"
+            "the body must be a JSON object such as {{\"target\": 24, \"kind\": \"L4\", \"curve\": []}}: {}",
+            plain(&error)
         ))
     })?;
     let TunedChange { target, model, kind, curve } = change;

@@ -61,7 +61,7 @@ enum Command {
     /// Print a configuration file with every setting and its default.
     Example,
     /// Check a configuration file and tell all its faults.
-    Check(ConfigArgs),
+    Check(CheckArgs),
     /// Run the gateway.
     #[command(after_help = SERVE)]
     Serve(ConfigArgs),
@@ -102,6 +102,16 @@ struct ConfigArgs {
     config: PathBuf,
 }
 
+/// Which configuration is checked.
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// The same as --config.
+    #[arg(value_name = "PATH", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
 /// Why a command failed. `Display` is what follows `error: `.
 #[derive(Debug, Error)]
 enum CliError {
@@ -139,7 +149,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Quickstart(args) => quickstart::run(&args),
         Command::Example => check::example(),
-        Command::Check(args) => check::run(&args.config),
+        Command::Check(args) => check::run(args.file.as_ref().unwrap_or(&args.config.config)),
         Command::Serve(args) => serve::run(&args.config),
         Command::Status(args) => status::run(&args),
         Command::Why(args) => why::run(&args),
@@ -171,5 +181,7 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+        let Command::Check(args) = Cli::parse_from(["tidegate", "check", "t.toml"]).command else { panic!() };
+        assert_eq!(args.file.as_deref(), Some(std::path::Path::new("t.toml")));
     }
 }

@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Args;
+use tidegate_shared::problem::Problem;
 
 use super::CliError;
-use crate::app::{self, Addresses};
-use crate::config::{Config, Level};
+use crate::app::{self, Addresses, AppError};
+use crate::config::{Config, ConfigError, Level};
 use crate::quickstart::{self, Engine, MODEL, Progress, banner, hello};
 use crate::telemetry;
 
@@ -45,8 +46,13 @@ pub(super) fn run(args: &QuickstartArgs) -> Result<(), CliError> {
             // Nothing is left to tell it to if standard output is closed.
             let _ = greet(addresses, &own).await;
         });
-    })?;
-    Ok(())
+    })
+    .map_err(|error| match error {
+        AppError::Listen { key, .. } => {
+            CliError::Faults(format!("{error}\nChoose another address with --{key}."))
+        }
+        error => error.into(),
+    })
 }
 
 fn prepare() -> Result<Engine, CliError> {
@@ -95,7 +101,10 @@ fn configuration(args: &QuickstartArgs, engine: &Engine) -> Result<Config, CliEr
         fleet = own_file(engine),
     );
     let config = Config::parse(&text, Path::new("quickstart"));
-    let mut config = config.map_err(|error| CliError::Faults(error.to_string()))?;
+    // Nobody wrote a file: what is at fault is an option.
+    let option = |fault: &Problem| format!("--{} {}: {}", fault.path, fault.value, fault.rule);
+    let told = |error: ConfigError| error.problems().iter().map(option).collect::<Vec<_>>().join("\n");
+    let mut config = config.map_err(|error| CliError::Faults(told(error)))?;
     let beside = config.state_dir.with_file_name("tidegate-quickstart");
     config.state_dir = beside.join(args.listen.port().to_string());
     Ok(config)
@@ -130,6 +139,14 @@ fn say(text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::config::Source;
+
+    #[test]
+    fn a_fault_names_the_option_and_no_file() {
+        let admin = "0.0.0.0:9000".parse().expect("an address");
+        let args = QuickstartArgs { listen: admin, admin, stand_in: true };
+        let told = configuration(&args, &stand_in().expect("this program")).expect_err("a fault").to_string();
+        assert!(told.starts_with("--admin \"0.0.0.0:9000\": must be a loopback address"), "{told}");
+    }
 
     #[test]
     fn the_file_that_is_printed_runs_what_quickstart_runs() {

@@ -47,10 +47,10 @@ pub struct EngineArgs {
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 150)]
     pub step_kv_ns: u64,
     /// Time that loading the model takes, such as 5s; until then /health says 503.
-    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     pub load_time: Duration,
     /// Time that waking up from `POST /sleep` takes.
-    #[arg(long, value_name = "DURATION", default_value = "200ms")]
+    #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = duration)]
     pub wake_time: Duration,
     /// It knows no sleep: `/sleep`, `/wake_up` and `/is_sleeping` are unknown paths.
     #[arg(long)]
@@ -59,6 +59,11 @@ pub struct EngineArgs {
     /// quarter of it and all of it, by the hash of the prompt.
     #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u32).range(8..))]
     pub answer_tokens: u32,
+}
+
+/// A time with its unit.
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    text.parse().map_err(|_| "it must be a number with a unit, such as 500ms")
 }
 
 impl EngineArgs {

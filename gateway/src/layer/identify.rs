@@ -49,13 +49,18 @@ pub enum NamedBy {
 /// Understands a request.
 ///
 /// # Errors
-/// What to answer instead: 400 for a body or a header that makes no sense, 404 for a model that no deployment serves.
+/// What to answer instead: 400 for a body or a header that makes no sense, 415 for a body that is compressed, 404 for a model that no deployment serves.
 pub fn identify(
     operation: Operation,
     fields: &Fields,
     body: Bytes,
     directory: &Directory,
 ) -> Result<Identified, ApiError> {
+    if let Some(coding) =
+        fields.get(Name::ContentEncoding).filter(|coding| !coding.eq_ignore_ascii_case(b"identity"))
+    {
+        return Err(ApiError::coded_body(coding));
+    }
     // What a header names needs no hash of its prompt.
     let expects_name = operation.prompt_shape() != PromptShape::Plain && directory.may_be_named(fields);
     let json = if expects_name { scan_named } else { scan };

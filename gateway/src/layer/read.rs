@@ -144,7 +144,7 @@ pub async fn whole<B: Source>(
     let mut share = Share { budget: Arc::clone(budget), bytes: 0 };
     let announced = body.announced();
     if announced.is_some_and(|announced| announced > limit) {
-        return Err(NoBody::Refused(ApiError::too_large(limit), body));
+        return Err(NoBody::Refused(ApiError::too_large(limit, announced), body));
     }
     let Ok(mut whole) = Space::new(announced, limit) else { return Err(NoBody::NoMemory(body)) };
     while announced.is_none_or(|announced| share.bytes < announced) {
@@ -159,7 +159,7 @@ pub async fn whole<B: Source>(
             Err(slow) => return Err(NoBody::Refused(ApiError::request_too_slow(slow), body)),
         };
         if share.bytes + read > limit {
-            return Err(NoBody::Refused(ApiError::too_large(limit), body));
+            return Err(NoBody::Refused(ApiError::too_large(limit, announced), body));
         }
         if whole.has_lost() || !budget.take(read) {
             return Err(NoBody::NoMemory(body));

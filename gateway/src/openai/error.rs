@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate_shared::decision::Refusal;
 
 use super::request::BadBody;
+use crate::config::show_size;
 use crate::http1::head::BadHead;
 
 /// Status that is logged when the client left before its answer was complete. Never sent.
@@ -128,14 +129,26 @@ impl ApiError {
         Self::new(408, INVALID_REQUEST, "request_timeout", message)
     }
 
-    /// 413: the body is larger than `limit` bytes.
-    pub fn too_large(limit: u64) -> Self {
+    /// 413: the body is larger than `limit` bytes; it is `sent` bytes long, where its head says so.
+    pub fn too_large(limit: u64, sent: Option<u64>) -> Self {
+        let sent = sent.map(|sent| format!("{} bytes and ", sent)).unwrap_or_default();
+        let limit = show_size(limit);
         Self::new(
             413,
             INVALID_REQUEST,
             "request_too_large",
-            format!("the request body is over the limit of {limit} bytes"),
+            format!("the request body is {sent}over the limit of {limit}"),
         )
+    }
+
+    /// 415: the body is compressed, as its `content-encoding` says, so that its model cannot be read.
+    pub fn coded_body(coding: &[u8]) -> Self {
+        let coding = String::from_utf8_lossy(coding);
+        let text = format!(
+            "content-encoding is `{}`, but bodies are read as they are: send it without",
+            shorten(&coding)
+        );
+        Self::new(415, INVALID_REQUEST, "unsupported_content_encoding", text).about("content-encoding")
     }
 
     /// 429: the key has used up one of its limits.
@@ -232,10 +245,10 @@ mod tests {
             std::str::from_utf8(&body).unwrap(),
             r#"{"error":{"message":"the model `no \"such\"` does not exist; GET /v1/models lists those that do","type":"invalid_request_error","param":"model","code":"model_not_found"}}"#
         );
-        let body = ApiError::too_large(7).body();
+        let body = ApiError::too_large(64 << 20, Some(70_000_000)).body();
         assert_eq!(
             std::str::from_utf8(&body).unwrap(),
-            r#"{"error":{"message":"the request body is over the limit of 7 bytes","type":"invalid_request_error","param":null,"code":"request_too_large"}}"#
+            r#"{"error":{"message":"the request body is 70000000 bytes and over the limit of 64MiB","type":"invalid_request_error","param":null,"code":"request_too_large"}}"#
         );
     }
 
@@ -250,7 +263,8 @@ mod tests {
             (ApiError::unknown_path("GET", "/x"), 404),
             (ApiError::method_not_allowed("GET", "/x", "POST"), 405),
             (ApiError::request_too_slow("x"), 408),
-            (ApiError::too_large(1), 413),
+            (ApiError::too_large(1, None), 413),
+            (ApiError::coded_body(b"gzip"), 415),
             (ApiError::rate_limited("x"), 429),
             (ApiError::internal(), 500),
             (ApiError::bad_replica("x"), 502),
@@ -313,7 +327,8 @@ mod tests {
             ApiError::unknown_path("GET", "/x"),
             ApiError::method_not_allowed("GET", "/x", "POST"),
             ApiError::request_too_slow("x"),
-            ApiError::too_large(u64::MAX),
+            ApiError::too_large(u64::MAX, None),
+            ApiError::coded_body(b"\xff\"gzip"),
             ApiError::rate_limited("x"),
             ApiError::invalid_key(),
             ApiError::forbidden("x"),

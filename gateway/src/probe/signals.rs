@@ -101,11 +101,7 @@ pub(super) async fn keep_asking(pool: &Arc<Pool>, endpoint: &Arc<Endpoint>) -> I
         }
         if endpoint.engine().is_none_or(|engine| engine.dialect != signals.dialect()) {
             endpoint.note_dialect(signals.dialect());
-            tracing::info!(
-                replica = endpoint.name(),
-                dialect = signals.dialect().as_str(),
-                "engine recognised"
-            );
+            tracing::info!("{}: its engine speaks {}", endpoint.name(), signals.dialect().as_str());
         }
         let asked = pool.ask(endpoint);
         let Reading { report, errors } = signals.read(endpoint.as_ref().into()).await;

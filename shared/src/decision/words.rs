@@ -82,6 +82,23 @@ impl ScaleDecision {
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
             ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
             ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
+            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
+            ScaleReason::BackingOff { .. }
+            | ScaleReason::PriceCap { .. }
+            | ScaleReason::NoCapacity
+            | ScaleReason::NoFit
+            | ScaleReason::NoCredit
+            | ScaleReason::GatewayCap { .. } => self.blocked(f),
+            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
+            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
+            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+
+    /// What blocks growth, with its numbers (C2).
+    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needs = self.needs();
+        match &self.reason {
             ScaleReason::BackingOff { failures, retry_in } => {
                 match failures {
                     1 => f.write_str("1 start has failed")?,
@@ -89,7 +106,6 @@ impl ScaleDecision {
                 }
                 write!(f, ", next try in {} s", retry_in.as_secs_f64().ceil())
             }
-            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
             ScaleReason::PriceCap { cap, cheapest } => {
                 write!(f, "{needs}, but the price cap is {cap} and the cheapest offer is {cheapest}")
             }
@@ -99,9 +115,7 @@ impl ScaleDecision {
             ScaleReason::GatewayCap { cap } => {
                 write!(f, "{needs}, but the gateway may have {cap} replicas over all deployments")
             }
-            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
-            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
-            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+            _ => f.write_str(&needs),
         }
     }
 }

@@ -386,17 +386,4 @@ fn e2_fewer_than_expected_tells_who_is_on_the_way_and_the_step() {
     none.by_tokens(10).says(line, Standing::No, "none is on its way, and at most 2 are added at a check");
 }
 
-#[test]
-fn e2_who_waited_at_the_last_evaluation_is_told_with_its_age_where_that_is_over() {
-    let mut case = Case::new(2, 5, 3, ScaleReason::AtMax).queue(2, SECOND);
-    case.sizing.max = 2;
-    case.decide(|decision| decision.at = now() - SECOND * 3 / 4);
-    let there = "max is 2 and 2 are there, while 5 in progress (2 of them queued";
-    let waits = ") need 3 replicas; 2 requests wait, the oldest for 1.0 s";
-    case.says(Line::AtMax, Standing::Now, &format!("{there}{waits}"));
-    case.seen.queued = 0;
-    let over = ", 0.7 s ago) need 3 replicas; nobody waits";
-    case.says(Line::AtMax, Standing::Now, &format!("{there}{over}"));
-}
-
 mod trouble;

@@ -350,3 +350,16 @@ fn a4_e2_what_a_queue_has_shown_keeps_a_fleet_and_is_told() {
         "9 in progress need 1, but with 1 replica requests queued at 5 in flight 40 s ago; it shrinks when fewer than 9 are in flight; 3 are there",
     );
 }
+
+#[test]
+fn e2_who_waited_at_the_last_evaluation_is_told_with_its_age_where_that_is_over() {
+    let mut case = Case::new(2, 5, 3, ScaleReason::AtMax).queue(2, SECOND);
+    case.sizing.max = 2;
+    case.decide(|decision| decision.at = now() - SECOND * 3 / 4);
+    let there = "max is 2 and 2 are there, while 5 in progress (2 of them queued";
+    let waits = ") need 3 replicas; 2 requests wait, the oldest for 1.0 s";
+    case.says(Line::AtMax, Standing::Now, &format!("{there}{waits}"));
+    case.seen.queued = 0;
+    let over = ", 0.7 s ago) need 3 replicas; nobody waits";
+    case.says(Line::AtMax, Standing::Now, &format!("{there}{over}"));
+}

@@ -4,6 +4,7 @@
 use tidegate_tests::certificates::Issuer;
 use tidegate_tests::client::{Client, Stream};
 use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::deadline::eventually;
 use tidegate_tests::front::Front;
 use tidegate_tests::gateway::Gateway;
 use tidegate_tests::openai::{delta, reply};
@@ -90,6 +91,11 @@ async fn joins(config: Config, door: fn(&Gateway) -> Client) {
         });
     }
     gateway.in_flight(4 * LIMIT).await;
+    eventually("what was sent to the newcomer is there", async || match stubs[3].running() {
+        LIMIT => Ok(()),
+        running => Err(format!("{running} of {LIMIT}")),
+    })
+    .await;
     let (most, connections) = stubs[3].see(|log| (log.most, log.connections - opened));
     assert_eq!((most, stubs[3].running()), (LIMIT, LIMIT), "full, and never more than that");
     // Besides, it is asked how it is.

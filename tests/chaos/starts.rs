@@ -101,7 +101,7 @@ async fn c1_an_engine_that_never_gets_healthy() {
         .await;
     let pauses = |chat: &Value| {
         let words = chat["decision"]["text"].as_str()?.to_owned();
-        words.contains("3 fail").then_some(())
+        words.contains("3 starts in a row have failed").then_some(())
     };
     fleet.until_status("a third failure", pauses).await;
     fleet.assert_idle().await;

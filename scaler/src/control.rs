@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_scaler_core::budget::Moment;
-use tidegate_scaler_core::planner::{Planner, Supply};
-use tidegate_scaler_core::reconcile::{Action, reconcile};
-use tidegate_shared::decision::{ScaleDecision, ScaleReason};
+use tidegate_scaler_core::planner::Planner;
+use tidegate_scaler_core::reconcile::Action;
+use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::Offer;
-use tidegate_shared::replica::{Phase, ReplicaFacts, Starts};
+use tidegate_shared::replica::{Phase, Starts};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -22,7 +21,7 @@ use crate::fleet::{Change, Fleet};
 use crate::house::{House, Recorded};
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
 use book::{Book, News};
-use calls::{Call, CallKind, WAKE_LIMIT};
+use calls::{Call, CallKind};
 pub use helm::{Drained, Helm};
 use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Listed, Outlook, Spending};
@@ -30,6 +29,7 @@ pub use terms::Terms;
 
 mod book;
 mod calls;
+mod evaluate;
 mod finish;
 mod helm;
 mod log;
@@ -197,75 +197,6 @@ impl Control {
         let lives = |one: &&Instance| one.costs && !matches!(one.state, InstanceState::Exited { .. });
         let still: Vec<_> = listed.iter().filter(lives).map(|one| one.id).collect();
         self.house.resume(&self.name, &still, self.now());
-    }
-
-    /// Takes in what an operator has changed.
-    fn steer(&mut self, now: Instant) {
-        if let (Some(planner), Some((sizing, base_fee))) = (self.planner.as_mut(), self.helm.take()) {
-            self.house
-                .with_budget(now, |budget, now| budget.change(&self.name, base_fee, sizing.floor(), now));
-            planner.resize(sizing);
-        }
-    }
-
-    fn evaluate(&mut self) -> Rest {
-        self.release();
-        let observed = self.fleet.observe();
-        let now = observed.at;
-        self.steer(now);
-        self.end_released(&observed);
-        self.notice_ready(&observed);
-        if self.planner.is_some() {
-            let (fleet, provider) = (&self.fleet, &self.provider);
-            let explain = |id| book::explain(fleet.trouble(id), &provider.output(id));
-            let late = self.book.end_overdue(now, self.start_limit, explain);
-            let asleep = self.book.end_sleepers(now, self.start_limit.min(WAKE_LIMIT), explain);
-            self.tell_all(late);
-            asleep.iter().for_each(|(id, why)| self.not_woken(*id, why));
-        }
-        let seen = self.book.refine(observed);
-        let Some(planner) = self.planner.as_mut() else {
-            return Rest { longest: FIXED_TICK, pressed: true, changed: true };
-        };
-        let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
-        let (offers, waiting) = (self.provider.offers(), self.book.waiting());
-        let falling = self.book.falling(now);
-        let (room, plan, actions) = self.house.with_budget(now, |budget, paid| {
-            let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
-            let room = grant.room;
-            let supply = Supply { offers: offers.clone(), grant, waiting, falling };
-            let plan = planner.tick(&seen, &supply);
-            let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
-            let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-            budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
-            budget.capped(&self.name, matches!(plan.why.reason, ScaleReason::GatewayCap { .. }));
-            (room, plan, actions)
-        });
-        let starts = plan.starts(planner.starts_from());
-        self.house.keep(&self.name, now);
-        self.status.looks_ahead(Outlook { check: planner.next_check(now), offers, room });
-        self.record(&plan.why);
-        for action in actions {
-            self.execute(action, &seen);
-        }
-        self.fleet.hold_starts(starts);
-        self.call_stops(now);
-        Rest { longest: plan.next.since(now), pressed: true, changed: true }
-    }
-
-    /// The provider does not answer: everything stays as it is, and it is asked again after a pause, or when it tells
-    /// of a change: it is back (C2).
-    fn hold(&mut self, error: &ProviderError) -> Rest {
-        self.log.held(error, self.silence);
-        self.status.silent(error.to_string());
-        if let Some(planner) = &self.planner {
-            let decision = planner.hold(&self.book.refine(self.fleet.observe()));
-            self.record(&decision);
-            self.fleet.hold_starts(Starts::Stalled);
-        }
-        let longest = self.silence;
-        self.silence = (self.silence * 2).min(SILENCE.1);
-        Rest { longest, pressed: false, changed: true }
     }
 
     async fn rest(&mut self, rest: Rest) {

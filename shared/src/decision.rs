@@ -1,97 +1,13 @@
 //! Why something was done, or not done (E1): the closed lists of reasons that logs, metrics, the admin API and
 //! golden tests share.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::offer::Price;
 use crate::time::{Duration, Instant};
+pub use refusal::Refusal;
 
-/// Why the gateway did not serve a request now (Q1, Q2). Each names a limit that was crossed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Refusal {
-    /// The queue holds as many requests as it may.
-    QueueFull,
-    /// The queue holds as many bytes as it may.
-    QueueBytes,
-    /// The measured drain rate says that it would not start within the headroom.
-    WouldWaitTooLong,
-    /// It waited as long as the headroom allows.
-    WaitedTooLong,
-    /// The queue is full, and a request of higher priority took its place.
-    PushedOut,
-    /// The measured drain rate says that it would not start before its client's deadline.
-    WouldMissDeadline,
-    /// It did not start before its client's deadline.
-    MissedDeadline,
-    /// No replica became ready within the cold-start limit.
-    ColdStartTooLong,
-    /// The last start of a replica failed, and no other is on its way.
-    StartFailed,
-    /// The engines of all replicas that are there list other models than the deployment's.
-    OtherModel,
-    /// No replica of a static fleet can be connected to.
-    Unreachable,
-    /// No replica is ready, of those that may be (a static fleet that is down).
-    NoReplica,
-    /// There is no replica, and none can be started (`max = 0`, scaling switched off, no offer, no credit, a silent
-    /// provider): when that changes is not known here.
-    CannotStart,
-    /// Every replica that is there is being drained, and none can be started: when that changes is not known here.
-    Drained,
-    /// The gateway's machine has no descriptor or no port left for a connection to a replica.
-    NoSocket,
-}
-
-impl Refusal {
-    /// Every reason.
-    pub const ALL: [Self; 15] = [
-        Self::QueueFull,
-        Self::QueueBytes,
-        Self::WouldWaitTooLong,
-        Self::WaitedTooLong,
-        Self::PushedOut,
-        Self::WouldMissDeadline,
-        Self::MissedDeadline,
-        Self::ColdStartTooLong,
-        Self::StartFailed,
-        Self::OtherModel,
-        Self::Unreachable,
-        Self::NoReplica,
-        Self::CannotStart,
-        Self::Drained,
-        Self::NoSocket,
-    ];
-
-    /// The `code` of the error object, the log word and the metric label.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::QueueBytes => "queue_bytes",
-            Self::WouldWaitTooLong => "would_wait_too_long",
-            Self::WaitedTooLong => "waited_too_long",
-            Self::PushedOut => "pushed_out",
-            Self::WouldMissDeadline => "would_miss_deadline",
-            Self::MissedDeadline => "missed_deadline",
-            Self::ColdStartTooLong => "cold_start_too_long",
-            Self::StartFailed => "start_failed",
-            Self::OtherModel => "other_model",
-            Self::Unreachable => "unreachable",
-            Self::NoReplica => "no_replica",
-            Self::CannotStart => "cannot_start",
-            Self::Drained => "drained",
-            Self::NoSocket => "no_socket",
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+mod refusal;
 
 /// How the need of a deployment is worked out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -236,6 +152,48 @@ pub enum ScaleReason {
 }
 
 impl ScaleReason {
+    /// What [`ScaleReason::as_str`] says of all that keep a fleet from growing (C2).
+    pub const BLOCKING: [&str; 8] = [
+        "at_max",
+        "price_cap",
+        "no_capacity",
+        "no_fit",
+        "no_credit",
+        "gateway_cap",
+        "backing_off",
+        "provider_error",
+    ];
+
+    /// Whether it keeps a fleet from growing that should (C2).
+    pub fn blocks(&self) -> bool {
+        Self::BLOCKING.contains(&self.as_str())
+    }
+
+    /// What blocks growth, as a clause of its own; empty for what does not.
+    fn block(&self) -> String {
+        match self {
+            Self::AtMax => "more are needed than max allows".to_owned(),
+            Self::BackingOff { failures, retry_in } => {
+                let failed = match failures {
+                    1 => "1 start has failed".to_owned(),
+                    _ => format!("{failures} starts in a row have failed, or ended soon after"),
+                };
+                format!("{failed}, next try in {} s", retry_in.as_secs_f64().ceil())
+            }
+            Self::PriceCap { cap, cheapest } => {
+                format!("the price cap is {cap} and the cheapest offer is {cheapest}")
+            }
+            Self::NoCapacity => "no offer has room".to_owned(),
+            Self::NoFit => "no offer has the memory that the model needs".to_owned(),
+            Self::NoCredit => "the credit is used up".to_owned(),
+            Self::GatewayCap { cap } => {
+                format!("the gateway may have {cap} replicas over all deployments")
+            }
+            Self::ProviderError => "the provider does not answer".to_owned(),
+            _ => String::new(),
+        }
+    }
+
     /// The metric label and the `reason` of the admin API.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -305,6 +263,16 @@ pub struct ScaleDecision {
     pub woken: u32,
     /// Why.
     pub reason: ScaleReason,
+    /// What else keeps the fleet from growing now: each goes on doing so once the others are removed (C2).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<ScaleReason>,
+}
+
+impl ScaleDecision {
+    /// Everything that keeps the fleet from growing now (C2); nothing where nothing does.
+    pub fn blocks(&self) -> impl Iterator<Item = &ScaleReason> {
+        std::iter::once(&self.reason).chain(&self.also).filter(|reason| reason.blocks())
+    }
 }
 
 mod words;

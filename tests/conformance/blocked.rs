@@ -110,6 +110,62 @@ async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
     resumes(&gateway, "no_credit", 1, clients).await;
 }
 
+/// Waits until status and metrics say that exactly these block growth, and `why` says it at their lines.
+async fn all_blocked(gateway: &Gateway, blocks: &[(&str, &str)]) {
+    let mut expected: Vec<&str> = blocks.iter().map(|(reason, _)| *reason).collect();
+    expected.sort_unstable();
+    eventually(&format!("{expected:?} block growth"), async || {
+        let chat = gateway.status().await["deployments"][0].clone();
+        let told = chat["decision"]["blocked"].as_array().cloned().unwrap_or_default();
+        let mut told: Vec<&str> = told.iter().filter_map(Value::as_str).collect();
+        told.sort_unstable();
+        if told == expected { Ok(()) } else { Err(chat.to_string()) }
+    })
+    .await;
+    let page = gateway.metrics().await;
+    for reason in ["at_max", "price_cap", "no_credit", "gateway_cap", "provider_error"] {
+        let labels = [("deployment", "chat"), ("reason", reason)];
+        let told = page.total(metric::GROWTH_BLOCKED, &labels) > 0.0;
+        assert_eq!(told, expected.contains(&reason), "{reason} beside {expected:?}");
+    }
+    for (_, line) in blocks {
+        text(&finding(gateway, line, "now").await);
+    }
+}
+
+#[tokio::test]
+async fn c2_each_of_several_that_block_growth_is_told_until_it_alone_is_removed() {
+    let config = Config::of(fleet().set("process.price", 2).set("max", 1)).set("budget.credit", 0.0001);
+    let gateway = Gateway::launch(config.set("budget.replicas", 1)).await;
+    gateway.ready_replicas(1).await;
+    resize(&gateway, json!({"price_cap": 1.5})).await;
+    let clients = busy(&gateway, 2);
+    let (max, dear) = (("at_max", "at_max"), ("price_cap", "blocked"));
+    let (poor, full) = (("no_credit", "no_credit"), ("gateway_cap", "blocked"));
+    all_blocked(&gateway, &[max, dear, poor, full]).await;
+    resize(&gateway, json!({"max": 3})).await;
+    all_blocked(&gateway, &[dear, poor, full]).await;
+    resize(&gateway, json!({"price_cap": 2})).await;
+    all_blocked(&gateway, &[poor, full]).await;
+    send(&gateway, Method::POST, "/credit", &json!({"amount": 5})).await;
+    all_blocked(&gateway, &[full]).await;
+    clients.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn c2_the_last_of_several_that_is_removed_lets_the_fleet_grow_at_the_next_evaluation() {
+    let config = Config::of(fleet().set("process.price", 2)).set("budget.credit", 0.0001);
+    let gateway = Gateway::launch(config).await;
+    gateway.ready_replicas(1).await;
+    resize(&gateway, json!({"price_cap": 1.5})).await;
+    let clients = busy(&gateway, 2);
+    all_blocked(&gateway, &[("price_cap", "blocked"), ("no_credit", "no_credit")]).await;
+    send(&gateway, Method::POST, "/credit", &json!({"amount": 5})).await;
+    all_blocked(&gateway, &[("price_cap", "blocked")]).await;
+    resize(&gateway, json!({"price_cap": 2})).await;
+    resumes(&gateway, "price_cap", 2, clients).await;
+}
+
 #[tokio::test]
 async fn c2_a6_where_all_replicas_of_the_gateway_are_held_by_others_nobody_waits_until_one_is_let_go() {
     let other = Deployment::named("other").engine(&["--model", "other", "--load-time", "0s"]);
@@ -167,6 +223,11 @@ async fn c2_a_provider_that_is_down_blocks_growth_until_it_is_back() {
     let clients = busy(&gateway, 1);
     let told = blocked(&gateway, "provider_error", "provider_down").await;
     assert!(told.contains("does not answer"), "{told}");
+    // Max is told beside it, and what is set meanwhile counts.
+    resize(&gateway, json!({"max": 0})).await;
+    all_blocked(&gateway, &[("provider_error", "provider_down"), ("at_max", "at_max")]).await;
+    resize(&gateway, json!({"max": 1})).await;
+    all_blocked(&gateway, &[("provider_error", "provider_down")]).await;
     std::fs::remove_file(&down).expect("bring it back");
     resumes(&gateway, "provider_error", 1, clients).await;
     assert!(!trouble(&gateway.status().await["deployments"][0]), "and it is told no more");

@@ -30,6 +30,7 @@ use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
 use tidegate_scaler::house::House;
 use tidegate_scaler::orphans::Orphanage;
 use tidegate_scaler::store::{Past, Store};
+use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
@@ -197,7 +198,7 @@ impl Admin {
             if watched.provider != "static" {
                 let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
                 watched.meter.growth(&Growth {
-                    reason: view.newest.as_ref().map(|decision| decision.reason.clone()),
+                    blocks: view.newest.iter().flat_map(ScaleDecision::blocks).cloned().collect(),
                     rate: view.listed.map(|_| view.spending.rate),
                     most: sizing.worst_case(base_fee).map(|most| most.max(view.spending.rate)),
                     credit: view.spending.credit,

@@ -16,14 +16,16 @@ use crate::config::{RuleChoice, Sizing};
 use crate::guard::carried::Carried;
 use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
-use crate::offer::{choose, sizes};
+use crate::offer::sizes;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
+use blocks::Missing;
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
 use reading::{Coming, Reading};
 
+mod blocks;
 mod census;
 mod checks;
 mod demand;
@@ -81,12 +83,18 @@ impl Plan {
     /// When the next replica can be ordered, which is `from` where nothing else keeps it (C1, C2). The gateway's cap does
     /// only where nobody can make room under it.
     pub fn starts(&self, from: Instant) -> Starts {
-        match self.why.reason {
-            _ if !self.orders.is_empty() || self.why.woken > 0 => Starts::From(from),
-            ScaleReason::GatewayCap { .. } if !self.room_comes => Starts::Blocked,
-            ScaleReason::NoCapacity => Starts::Stalled,
-            ScaleReason::PriceCap { .. } | ScaleReason::NoFit | ScaleReason::NoCredit => Starts::Blocked,
-            _ => Starts::From(from),
+        use ScaleReason::{AtMax, GatewayCap, NoCapacity, NoCredit, NoFit, PriceCap};
+        let is = |which: fn(&ScaleReason) -> bool| self.why.blocks().any(which);
+        let capped = is(|block| matches!(block, GatewayCap { .. }));
+        match () {
+            () if !self.orders.is_empty() || self.why.woken > 0 => Starts::From(from),
+            // As many as may be are there: what would block one more keeps nobody waiting for those.
+            () if self.why.reason == AtMax => Starts::From(from),
+            () if is(|block| matches!(block, PriceCap { .. } | NoFit | NoCredit)) => Starts::Blocked,
+            () if capped && !self.room_comes => Starts::Blocked,
+            // With room under the cap there may be some at the provider.
+            () if is(|block| *block == NoCapacity) && !capped => Starts::Stalled,
+            () => Starts::From(from),
         }
     }
 }
@@ -183,26 +191,21 @@ impl Planner {
             Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
         };
         let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
-        let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
-        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
-        let woken = missing.min(fleet.parked.saturating_sub(late));
-        let (orders, blocked) = self.orders(missing - woken, supply, now);
+        let missing = Missing::of(target, &fleet, supply);
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
-        let counted = Counted { needed, load, engine_queue, target, woken, current: fleet.current() };
-        let reason = match blocked.unwrap_or(reason) {
-            ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => ScaleReason::NoCapacity,
-            reason => reason,
-        };
+        let (woken, current) = (missing.woken, fleet.current());
+        let counted = Counted { needed, load, engine_queue, target, woken, current };
+        let reasons = self.reasons(reason, needed, missing, supply, now);
         Plan {
             target,
-            orders,
+            orders: self.orders(missing.starts, supply, now),
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
-            why: decision(seen, rule, counted, reason),
+            why: decision(seen, rule, counted, reasons),
         }
     }
 
@@ -213,10 +216,9 @@ impl Planner {
 
     /// The decision of an evaluation that cannot be acted upon, because the provider does not answer (C2). Nothing is
     /// learnt from it: the fleet is held, and no window moves (C4).
-    pub fn hold(&self, seen: &Observation) -> ScaleDecision {
+    pub fn hold(&self, seen: &Observation, supply: &Supply) -> ScaleDecision {
         let fleet = Census::of(&seen.replicas);
-        let current = fleet.current();
-        let (rule, told) = (self.chosen(self.told), ScaleReason::ProviderError);
+        let (current, rule) = (fleet.current(), self.chosen(self.told));
         let (needed, load) = if rule == Rule::Concurrency {
             let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
             (need.replicas, None)
@@ -225,12 +227,9 @@ impl Planner {
             let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, coming);
             (reading.needed.unwrap_or(current), reading.load)
         };
-        decision(
-            seen,
-            rule,
-            Counted { needed, load, engine_queue: 0, target: current, woken: 0, current },
-            told,
-        )
+        let reasons = (ScaleReason::ProviderError, self.silent(needed, &fleet, supply, seen.at));
+        let counted = Counted { needed, load, engine_queue: 0, target: current, woken: 0, current };
+        decision(seen, rule, counted, reasons)
     }
 
     /// The rule in force. Once token load was possible, `auto` keeps to it: figures that go missing hold the fleet, and
@@ -306,26 +305,6 @@ impl Planner {
             return verdict;
         }
         Verdict { target: most, reason: ScaleReason::MadeRoom, ..verdict }
-    }
-
-    /// What `missing` replicas are started on, and what keeps some of them from it (C1, C2).
-    fn orders(&self, missing: u32, supply: &Supply, now: Instant) -> (Vec<Offer>, Option<ScaleReason>) {
-        if missing == 0 {
-            return (Vec::new(), None);
-        }
-        if let Some(retry_in) = self.pause.left(now) {
-            let failures = self.pause.failures();
-            return (Vec::new(), Some(ScaleReason::BackingOff { failures, retry_in }));
-        }
-        if supply.grant.credit.is_some_and(|credit| credit.0 <= 0) {
-            return (Vec::new(), Some(ScaleReason::NoCredit));
-        }
-        let room = supply.grant.room.filter(|room| room.left < missing);
-        let count = room.map_or(missing, |room| room.left);
-        let (orders, blocked) =
-            choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX));
-        let capped = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
-        (orders, blocked.map(ScaleReason::from).or(capped))
     }
 }
 

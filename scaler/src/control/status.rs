@@ -227,6 +227,7 @@ mod tests {
             target,
             woken: 0,
             reason,
+            also: Vec::new(),
         }
     }
 

@@ -58,6 +58,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         target,
         woken: 0,
         reason: ScaleReason::PriceCap { cap: Price(1), cheapest: Price(2) },
+        also: Vec::new(),
     }
 }
 

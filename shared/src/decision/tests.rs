@@ -22,6 +22,7 @@ fn said_by(rule: Rule, demand: u32, needed: u32, target: u32, reason: ScaleReaso
         target,
         woken: 0,
         reason,
+        also: Vec::new(),
     };
     decision.to_string()
 }
@@ -83,6 +84,7 @@ fn e1_q2_who_was_told_to_come_back_is_told_apart_from_the_queue() {
             target: 2,
             woken: 0,
             reason: ScaleReason::AtMax,
+            also: Vec::new(),
         };
         decision.to_string()
     };
@@ -109,6 +111,7 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
             target: 3,
             woken: 0,
             reason,
+            also: Vec::new(),
         };
         decision.to_string()
     };
@@ -176,6 +179,7 @@ fn c6_e1_who_is_woken_is_told_beside_the_reason() {
             target: 2,
             woken,
             reason: ScaleReason::Demand,
+            also: Vec::new(),
         };
         decision.to_string()
     };
@@ -201,6 +205,7 @@ fn b3_e1_who_waits_inside_the_engines_is_told_with_what_that_needs() {
             target: 2,
             woken: 0,
             reason,
+            also: Vec::new(),
         };
         decision.to_string()
     };

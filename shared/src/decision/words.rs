@@ -99,6 +99,64 @@ impl ScaleDecision {
     fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needs = self.needs();
         match &self.reason {
+            block @ ScaleReason::BackingOff { .. } => f.write_str(&block.block()),
+            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
+            ScaleReason::BackingOff { .. }
+            | ScaleReason::PriceCap { .. }
+            | ScaleReason::NoCapacity
+            | ScaleReason::NoFit
+            | ScaleReason::NoCredit
+            | ScaleReason::GatewayCap { .. } => self.blocked(f),
+            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
+            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
+            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+
+    /// What blocks growth, with its numbers (C2).
+    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needs = self.needs();
+        match &self.reason {
+            ScaleReason::BackingOff { failures, retry_in } => {
+                match failures {
+                    1 => f.write_str("1 start has failed")?,
+                    _ => write!(f, "{failures} starts in a row have failed, or ended soon after")?,
+                }
+                write!(f, ", next try in {} s", retry_in.as_secs_f64().ceil())
+            }
+            block @ (ScaleReason::PriceCap { .. }
+            | ScaleReason::NoCapacity
+            | ScaleReason::NoFit
+            | ScaleReason::NoCredit
+            | ScaleReason::GatewayCap { .. }) => write!(f, "{needs}, but {}", block.block()),
+            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
+            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
+            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+
+    /// What blocks growth, with its numbers (C2).
+    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needs = self.needs();
+        match &self.reason {
+            block @ ScaleReason::BackingOff { .. } => f.write_str(&block.block()),
+            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
+            ScaleReason::BackingOff { .. }
+            | ScaleReason::PriceCap { .. }
+            | ScaleReason::NoCapacity
+            | ScaleReason::NoFit
+            | ScaleReason::NoCredit
+            | ScaleReason::GatewayCap { .. } => self.blocked(f),
+            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
+            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
+            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+        }
+    }
+
+    /// What blocks growth, with its numbers (C2).
+    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let needs = self.needs();
+        match &self.reason {
             ScaleReason::BackingOff { failures, retry_in } => {
                 match failures {
                     1 => f.write_str("1 start has failed")?,
@@ -124,6 +182,9 @@ impl ScaleDecision {
 impl fmt::Display for ScaleDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cause(f)?;
+        for block in &self.also {
+            write!(f, "; also, {}", block.block())?;
+        }
         match self.woken {
             0 => Ok(()),
             1 => f.write_str("; 1 parked replica is woken"),

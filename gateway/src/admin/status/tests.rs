@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pool::{Cause, Fault};
-use tidegate_shared::decision::{Rule, ScaleReason};
+use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::time::Duration;
 
 #[test]
@@ -36,6 +36,7 @@ fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
         target: 2,
         woken: 0,
         reason: ScaleReason::Cooling { low_for: second * 12, window: second * 30, to: 1 },
+        also: Vec::new(),
     };
     let told = DecisionStatus::new(&decision, Instant::ZERO + second * 5);
     assert_eq!((told.age_s, told.oldest_wait_s), (4.0, 0.5));

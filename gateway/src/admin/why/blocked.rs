@@ -20,41 +20,55 @@ const SOON: Duration = Duration::from_secs(60 * 60);
 /// Scale-up blocked.
 pub(super) fn supply(facts: &Facts<'_>) -> Finding {
     let line = Line::Blocked;
-    let Some(decision) = facts.decision() else { return line.no(unsized_fleet(facts)) };
-    let now = match &decision.reason {
-        ScaleReason::PriceCap { cap, cheapest } => Some(Blocked::PriceCap { cap: *cap, cheapest: *cheapest }),
-        ScaleReason::NoCapacity => Some(Blocked::NoCapacity),
-        ScaleReason::NoFit => Some(Blocked::NoFit),
-        ScaleReason::GatewayCap { cap } => {
-            let firm = if facts.is_capped() { "; no other deployment has one to spare" } else { "" };
-            let text = format!(
-                "{}, but the gateway may have {} over all deployments, and has {}{firm}",
-                wanted(facts),
-                count(*cap, "replica"),
-                pick(*cap, "it", "them")
-            );
-            return line.now(text).advise(CAPPED);
-        }
-        _ => None,
-    };
+    if facts.decision().is_none() {
+        return line.no(unsized_fleet(facts));
+    }
+    let offer = facts.block(|block| by_offer(block).is_some()).and_then(by_offer);
+    let cap = facts.block(|block| matches!(block, ScaleReason::GatewayCap { .. }));
+    let (why, advised) = [
+        offer.map(|blocked| (what(facts, blocked), advice(facts, blocked))),
+        cap.and_then(|cap| under_cap(facts, cap)),
+    ]
+    .into_iter()
+    .flatten()
+    .unzip::<_, _, Vec<_>, Vec<_>>();
+    if !why.is_empty() {
+        let text = format!("{}, but {}", wanted(facts), why.join(", and "));
+        let told = if offer.is_some() { offers(facts.offers()) } else { Vec::new() };
+        return line.now(text).advise(advised.join("; also, ")).detail(told);
+    }
     if facts.view.provider_error.is_some() {
         return line.no("what the provider offers is not known: it does not answer");
     }
-    let next = choose(facts.offers(), facts.sizing, 1);
-    match (now, next) {
-        (Some(blocked), _) => {
-            let text = format!("{}, but {}", wanted(facts), what(facts, blocked));
-            line.now(text).advise(advice(facts, blocked)).detail(offers(facts.offers()))
-        }
-        (None, (_, Some(blocked))) if facts.current() < facts.sizing.ceiling() => {
+    match choose(facts.offers(), facts.sizing, 1) {
+        (_, Some(blocked)) if facts.current() < facts.sizing.ceiling() => {
             let text = format!("nothing more is wanted now, but {}", what(facts, blocked));
             line.ahead(text).advise(advice(facts, blocked)).detail(offers(facts.offers()))
         }
-        (None, (chosen, _)) => line.no(match chosen.first() {
+        (chosen, _) => line.no(match chosen.first() {
             Some(offer) => format!("one more would be started on {}", told(offer)),
             None => "nothing more may be started, so no offer is looked for".to_owned(),
         }),
     }
+}
+
+/// What the offers have to do with it.
+fn by_offer(reason: &ScaleReason) -> Option<Blocked> {
+    match reason {
+        ScaleReason::PriceCap { cap, cheapest } => Some(Blocked::PriceCap { cap: *cap, cheapest: *cheapest }),
+        ScaleReason::NoCapacity => Some(Blocked::NoCapacity),
+        ScaleReason::NoFit => Some(Blocked::NoFit),
+        _ => None,
+    }
+}
+
+/// That the gateway's cap is reached, and what to do about it.
+fn under_cap(facts: &Facts<'_>, reason: &ScaleReason) -> Option<(String, String)> {
+    let ScaleReason::GatewayCap { cap } = reason else { return None };
+    let (most, them) = (count(*cap, "replica"), pick(*cap, "it", "them"));
+    let firm = if facts.is_capped() { "; no other deployment has one to spare" } else { "" };
+    let text = format!("the gateway may have {most} over all deployments, and has {them}{firm}");
+    Some((text, CAPPED.to_owned()))
 }
 
 /// What is wanted and not there.
@@ -201,8 +215,8 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     };
     let text = format!("the credit is used up (balance {}, {spent}): {runs}", left);
     let advice = "raise the credit; growth goes on by itself then";
-    match facts.reason() {
-        Some(ScaleReason::NoCredit) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
+    match facts.block(|block| *block == ScaleReason::NoCredit) {
+        Some(_) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
         _ => line.ahead(format!("{text}; nothing more is wanted now")).advise(advice),
     }
 }

@@ -59,6 +59,11 @@ impl Facts<'_> {
         self.decision().map(|decision| &decision.reason)
     }
 
+    /// The first of all that block growth that is of this kind.
+    pub(super) fn block(&self, kind: impl Fn(&ScaleReason) -> bool) -> Option<&ScaleReason> {
+        self.decision()?.blocks().find(|block| kind(block))
+    }
+
     pub(super) fn offers(&self) -> &[Offer] {
         self.view.outlook.as_ref().map_or(&[], |outlook| &outlook.offers)
     }

@@ -23,7 +23,8 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let Some(decision) = facts.decision() else { return fixed_and_full(facts) };
     let (max, current, needed) = (facts.sizing.ceiling(), facts.current(), decision.needed);
     let there = format!("max is {max} and {} there", are(current));
-    if current < max {
+    let blocks = needed > max && facts.block(|block| *block == ScaleReason::AtMax).is_some();
+    if current < max && !blocks {
         return Line::AtMax.no(format!("{there}, {} may be added", max - current));
     }
     let queues = facts.seen.queued > 0;

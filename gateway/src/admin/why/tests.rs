@@ -50,6 +50,7 @@ impl Case {
             target: ready,
             woken: 0,
             reason,
+            also: Vec::new(),
         };
         let outlook =
             Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)], room: None };
@@ -164,91 +165,6 @@ fn e2_not_grown_yet_tells_the_checks_that_agree_and_the_time_of_the_next() {
         Standing::No,
         "3 in progress need 1 replica, and 1 is there or on the way",
     );
-}
-
-#[test]
-fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
-    let (cap, cheapest) = (Price(DOLLAR), Price(1_350_000));
-    let mut case = Case::new(2, 97, 4, ScaleReason::PriceCap { cap, cheapest });
-    case.decide(|decision| decision.target = 4);
-    case.sizing.price_cap = Some(cap);
-    let wanted = "2 more replicas are wanted (97 in progress need 4 replicas), but ";
-    let (line, so) = (Line::Blocked, Standing::Now);
-    case.says(
-        line,
-        so,
-        &format!("{wanted}the one offer that fits costs $1.35/h (l40s), and the price cap is $1.00/h"),
-    );
-    let outlook = case.view.outlook.as_mut().unwrap();
-    outlook.offers.push(Offer { free: Some(3), memory: Some(80 << 30), ..offer("h100", 2 * DOLLAR) });
-    let found = case.finding(line);
-    assert!(found.text.contains("the cheapest of 2 offers that fit costs $1.35/h (l40s)"), "{}", found.text);
-    assert_eq!(found.details, ["l40s at $1.35/h", "h100 at $2.00/h, 80 GiB, 3 free"]);
-    assert!(found.advice.unwrap().starts_with("raise price_cap to $1.35/h or more; "));
-
-    case.decide(|decision| decision.reason = ScaleReason::NoCapacity);
-    case.sizing.price_cap = Some(Price(1_500_000));
-    case.view.outlook.as_mut().unwrap().offers[0].free = Some(0);
-    case.says(
-        line,
-        so,
-        &format!("{wanted}the one offer that fits within the price cap of $1.50/h has no room left; the next with room is h100 at $2.00/h, 80 GiB, 3 free"),
-    );
-    case.decide(|decision| decision.reason = ScaleReason::NoFit);
-    case.sizing.memory = Some(141 << 30);
-    case.says(line, so, &format!("{wanted}the model needs 141 GiB and the largest offer has 80 GiB"));
-    case.decide(|decision| decision.reason = ScaleReason::GatewayCap { cap: 2 });
-    case.says(
-        line,
-        so,
-        &format!("{wanted}the gateway may have 2 replicas over all deployments, and has them"),
-    );
-    case.view.outlook.as_mut().unwrap().offers.clear();
-    case.decide(|decision| decision.reason = ScaleReason::NoCapacity);
-    case.says(line, so, &format!("{wanted}the provider offers nothing"));
-}
-
-#[test]
-fn e2_what_would_block_growth_is_told_before_it_does() {
-    let mut case = Case::new(1, 1, 1, ScaleReason::Steady);
-    case.says(Line::Blocked, Standing::No, "one more would be started on l40s at $1.35/h");
-    case.sizing.price_cap = Some(Price(DOLLAR));
-    let dear = "nothing more is wanted now, but the one offer that fits costs $1.35/h (l40s), and the price cap is $1.00/h";
-    case.says(Line::Blocked, Standing::Ahead, dear);
-    case.sizing.max = 1;
-    case.says(Line::Blocked, Standing::No, "nothing more may be started, so no offer is looked for");
-}
-
-#[test]
-fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
-    let mut case = Case::new(1, 40, 2, ScaleReason::NoCredit);
-    case.decide(|decision| decision.target = 2);
-    let (line, spent) = (Line::NoCredit, Money(60_004_999));
-    case.view.spending = Spending { spent, rate: Price(1_350_000), credit: Some(Money(-20_000)) };
-    case.says(
-        line,
-        Standing::Now,
-        "the credit is used up (balance -$0.02, $60.00 spent here): nothing new is started, and what runs is kept at $1.35/h; 1 more replica is wanted (40 in progress need 2 replicas)",
-    );
-    case.decide(|decision| (decision.reason, decision.target) = (ScaleReason::Steady, 1));
-    assert_eq!(case.finding(line).standing, Standing::Ahead);
-    case.view.spending.credit = Some(Money(1_350_000));
-    case.burn = Price(2_700_000);
-    case.says(
-        line,
-        Standing::Ahead,
-        "$1.35 of credit is left, $60.00 spent here; it lasts 30 min at $2.70/h for all deployments",
-    );
-    case.view.spending.credit = Some(Money(1_350_000_000));
-    assert_eq!(case.finding(line).standing, Standing::No);
-    case.burn = Price::FREE;
-    case.says(
-        line,
-        Standing::No,
-        "$1350.00 of credit is left, $60.00 spent here; nothing costs anything now",
-    );
-    case.view.spending.credit = None;
-    case.says(line, Standing::No, "no credit is counted");
 }
 
 #[test]
@@ -386,4 +302,5 @@ fn e2_fewer_than_expected_tells_who_is_on_the_way_and_the_step() {
     none.by_tokens(10).says(line, Standing::No, "none is on its way, and at most 2 are added at a check");
 }
 
+mod blocked;
 mod trouble;

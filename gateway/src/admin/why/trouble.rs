@@ -53,8 +53,8 @@ pub(super) fn stops(facts: &Facts<'_>) -> Option<Finding> {
 /// Replicas do not start.
 pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
     let decided = facts.decision()?;
-    let pause = match &decided.reason {
-        ScaleReason::BackingOff { failures, retry_in } => {
+    let pause = match facts.block(|block| matches!(block, ScaleReason::BackingOff { .. })) {
+        Some(ScaleReason::BackingOff { failures, retry_in }) => {
             let since = facts.seen.at.since(decided.at);
             Some((*failures, retry_in.saturating_sub(since)))
         }

@@ -7,25 +7,14 @@ use tidegate_shared::offer::{Money, Price};
 
 use super::DeploymentMeter;
 
-/// The reasons that block growth, as [`ScaleReason::as_str`] has them.
-const BLOCKING: [&str; 8] = [
-    "at_max",
-    "price_cap",
-    "no_capacity",
-    "no_fit",
-    "no_credit",
-    "gateway_cap",
-    "backing_off",
-    "provider_error",
-];
 /// Millionths of a dollar in one.
 const DOLLAR: f64 = 1e6;
 
 /// What a deployment that is sized may spend, and why it does not grow.
 #[derive(Clone, Debug, Default)]
 pub struct Growth {
-    /// The reason of the newest decision.
-    pub reason: Option<ScaleReason>,
+    /// All that keeps it from growing, by the newest decision.
+    pub blocks: Vec<ScaleReason>,
     /// What it costs for each hour, as the fleet is now; `None` until the provider has told what runs.
     pub rate: Option<Price>,
     /// What that can become at most; `None` without a price cap.
@@ -44,8 +33,8 @@ impl DeploymentMeter {
 #[expect(clippy::cast_precision_loss, reason = "a gauge of dollars")]
 fn set(deployment: &str, growth: &Growth) {
     let label = || ("deployment", deployment.to_owned());
-    for reason in BLOCKING {
-        let blocks = growth.reason.as_ref().is_some_and(|newest| newest.as_str() == reason);
+    for reason in ScaleReason::BLOCKING {
+        let blocks = growth.blocks.iter().any(|block| block.as_str() == reason);
         let labels = [label(), ("reason", reason.to_owned())];
         gauge!(name::GROWTH_BLOCKED, &labels).set(f64::from(u8::from(blocks)));
     }
@@ -67,27 +56,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn m2_what_blocks_growth_is_one_and_the_others_are_zero_beside_the_money() {
+    fn m2_each_that_blocks_growth_is_one_and_the_others_are_zero_beside_the_money() {
         let recorder = PrometheusBuilder::new().build_recorder();
         let render = recorder.handle();
-        let growth = |reason| Growth {
-            reason: Some(reason),
+        let growth = |blocks: &[ScaleReason]| Growth {
+            blocks: blocks.to_vec(),
             rate: Some(Price(1_500_000)),
             most: Some(Price(4_000_000)),
             credit: Some(Money(-250_000)),
         };
-        for (reason, blocking) in [
-            (ScaleReason::NoCredit, Some("no_credit")),
-            (ScaleReason::NoFit, Some("no_fit")),
-            (ScaleReason::NoCapacity, Some("no_capacity")),
-            (ScaleReason::AtMax, Some("at_max")),
-            (ScaleReason::ProviderError, Some("provider_error")),
-            (ScaleReason::Steady, None),
-        ] {
-            metrics::with_local_recorder(&recorder, || set("chat", &growth(reason)));
+        let all = [
+            ScaleReason::AtMax,
+            ScaleReason::ProviderError,
+            ScaleReason::NoCredit,
+            ScaleReason::NoFit,
+            ScaleReason::NoCapacity,
+        ];
+        // One after the other comes and goes.
+        for (from, to) in [(0, 1), (0, 2), (1, 2), (1, 5), (4, 5), (5, 5)] {
+            metrics::with_local_recorder(&recorder, || set("chat", &growth(&all[from..to])));
             let page = render.render();
-            for known in BLOCKING {
-                let value = u8::from(blocking == Some(known));
+            for known in ScaleReason::BLOCKING {
+                let value = u8::from(all[from..to].iter().any(|block| block.as_str() == known));
                 let line =
                     format!("tidegate_growth_blocked{{deployment=\"chat\",reason=\"{known}\"}} {value}\n");
                 assert!(page.contains(&line), "{line}{page}");

@@ -167,12 +167,14 @@ impl Budget {
             account.see(replicas, wants, at);
         }
         let most = self.most(name, at.now);
-        Grant {
-            credit: self.credit(at.paid),
-            room: self.bounds.replicas.map(|cap| self.room(name, cap, at.now)),
-            most,
-            parked: if most.is_some() { Some(0) } else { self.parked(name, at.now) },
-        }
+        let parked = if most.is_some() { Some(0) } else { self.parked(name, at.now) };
+        Grant { most, parked, ..self.grant(name, at) }
+    }
+
+    /// What `name` may add, as far as that is known while nobody sees its fleet.
+    pub fn grant(&self, name: &DeploymentName, at: Moment) -> Grant {
+        let room = self.bounds.replicas.map(|cap| self.room(name, cap, at.now));
+        Grant { credit: self.credit(at.paid), room, most: None, parked: None }
     }
 
     /// `count` replicas were ordered for `name` just now: they hold their room at once, before any fleet shows them.

@@ -49,7 +49,7 @@ pub(super) fn decision(
     seen: &Observation,
     rule: Rule,
     counted: Counted,
-    reason: ScaleReason,
+    (reason, also): (ScaleReason, Vec<ScaleReason>),
 ) -> ScaleDecision {
     let Counted { needed, load, engine_queue, target, woken, current } = counted;
     ScaleDecision {
@@ -66,5 +66,6 @@ pub(super) fn decision(
         target,
         woken,
         reason,
+        also,
     }
 }

@@ -7,6 +7,7 @@ use tidegate_shared::replica::ReplicaFacts;
 use super::*;
 use crate::config::Mode;
 
+mod blocks;
 mod cases;
 pub(super) mod fleet;
 mod jobs;
@@ -373,7 +374,7 @@ fn c2_a_silent_provider_holds_the_fleet_and_teaches_nothing() {
     story.pass(60, 80);
     for _ in 0..60 {
         story.now = story.now + TICK;
-        let why = story.planner.hold(&story.observation(0, 0, Duration::ZERO));
+        let why = story.planner.hold(&story.observation(0, 0, Duration::ZERO), &plenty());
         assert_eq!((why.target, why.needed, why.reason), (3, 0, ScaleReason::ProviderError));
     }
     assert_eq!(story.tick(0, 0).target, 3);

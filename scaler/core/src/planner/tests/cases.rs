@@ -147,7 +147,11 @@ fn b2_c2_what_blocks_growth_changes_no_count_and_buys_none_too_many_when_it_goes
             assert!(!matches!(plan.starts(Instant::ZERO), Starts::From(_)), "{}", plan.why);
             assert_eq!((plan.why.needed, plan.target), (needed, needed), "{}", plan.why);
             let seen = engines.observe();
-            assert_eq!(engines.planner.hold(&seen).needed, needed, "also while nobody answers");
+            assert_eq!(
+                engines.planner.hold(&seen, &engines.supply).needed,
+                needed,
+                "also while nobody answers"
+            );
             price(&mut engines, None);
             engines.supply.offers = open.clone();
             engines.pass(300);

@@ -1,0 +1,132 @@
+//! What blocks growth: offers, caps, the credit; one of them, and several at a time.
+
+use super::*;
+
+#[test]
+fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
+    let (cap, cheapest) = (Price(DOLLAR), Price(1_350_000));
+    let mut case = Case::new(2, 97, 4, ScaleReason::PriceCap { cap, cheapest });
+    case.decide(|decision| decision.target = 4);
+    case.sizing.price_cap = Some(cap);
+    let wanted = "2 more replicas are wanted (97 in progress need 4 replicas), but ";
+    let (line, so) = (Line::Blocked, Standing::Now);
+    case.says(
+        line,
+        so,
+        &format!("{wanted}the one offer that fits costs $1.35/h (l40s), and the price cap is $1.00/h"),
+    );
+    let outlook = case.view.outlook.as_mut().unwrap();
+    outlook.offers.push(Offer { free: Some(3), memory: Some(80 << 30), ..offer("h100", 2 * DOLLAR) });
+    let found = case.finding(line);
+    assert!(found.text.contains("the cheapest of 2 offers that fit costs $1.35/h (l40s)"), "{}", found.text);
+    assert_eq!(found.details, ["l40s at $1.35/h", "h100 at $2.00/h, 80 GiB, 3 free"]);
+    assert!(found.advice.unwrap().starts_with("raise price_cap to $1.35/h or more; "));
+
+    case.decide(|decision| decision.reason = ScaleReason::NoCapacity);
+    case.sizing.price_cap = Some(Price(1_500_000));
+    case.view.outlook.as_mut().unwrap().offers[0].free = Some(0);
+    case.says(
+        line,
+        so,
+        &format!("{wanted}the one offer that fits within the price cap of $1.50/h has no room left; the next with room is h100 at $2.00/h, 80 GiB, 3 free"),
+    );
+    case.decide(|decision| decision.reason = ScaleReason::NoFit);
+    case.sizing.memory = Some(141 << 30);
+    case.says(line, so, &format!("{wanted}the model needs 141 GiB and the largest offer has 80 GiB"));
+    case.decide(|decision| decision.reason = ScaleReason::GatewayCap { cap: 2 });
+    case.says(
+        line,
+        so,
+        &format!("{wanted}the gateway may have 2 replicas over all deployments, and has them"),
+    );
+    case.view.outlook.as_mut().unwrap().offers.clear();
+    case.decide(|decision| decision.reason = ScaleReason::NoCapacity);
+    case.says(line, so, &format!("{wanted}the provider offers nothing"));
+}
+
+#[test]
+fn e2_what_would_block_growth_is_told_before_it_does() {
+    let mut case = Case::new(1, 1, 1, ScaleReason::Steady);
+    case.says(Line::Blocked, Standing::No, "one more would be started on l40s at $1.35/h");
+    case.sizing.price_cap = Some(Price(DOLLAR));
+    let dear = "nothing more is wanted now, but the one offer that fits costs $1.35/h (l40s), and the price cap is $1.00/h";
+    case.says(Line::Blocked, Standing::Ahead, dear);
+    case.sizing.max = 1;
+    case.says(Line::Blocked, Standing::No, "nothing more may be started, so no offer is looked for");
+}
+
+#[test]
+fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
+    let mut case = Case::new(1, 40, 2, ScaleReason::NoCredit);
+    case.decide(|decision| decision.target = 2);
+    let (line, spent) = (Line::NoCredit, Money(60_004_999));
+    case.view.spending = Spending { spent, rate: Price(1_350_000), credit: Some(Money(-20_000)) };
+    case.says(
+        line,
+        Standing::Now,
+        "the credit is used up (balance -$0.02, $60.00 spent here): nothing new is started, and what runs is kept at $1.35/h; 1 more replica is wanted (40 in progress need 2 replicas)",
+    );
+    case.decide(|decision| (decision.reason, decision.target) = (ScaleReason::Steady, 1));
+    assert_eq!(case.finding(line).standing, Standing::Ahead);
+    case.view.spending.credit = Some(Money(1_350_000));
+    case.burn = Price(2_700_000);
+    case.says(
+        line,
+        Standing::Ahead,
+        "$1.35 of credit is left, $60.00 spent here; it lasts 30 min at $2.70/h for all deployments",
+    );
+    case.view.spending.credit = Some(Money(1_350_000_000));
+    assert_eq!(case.finding(line).standing, Standing::No);
+    case.burn = Price::FREE;
+    case.says(
+        line,
+        Standing::No,
+        "$1350.00 of credit is left, $60.00 spent here; nothing costs anything now",
+    );
+    case.view.spending.credit = None;
+    case.says(line, Standing::No, "no credit is counted");
+}
+
+#[test]
+fn c2_each_of_several_that_block_growth_has_its_finding_and_stays_without_the_others() {
+    let (cap, cheapest) = (Price(DOLLAR), Price(1_350_000));
+    let dear = ScaleReason::PriceCap { cap, cheapest };
+    let failed = ScaleReason::BackingOff { failures: 3, retry_in: SECOND * 4 };
+    let blocks = [
+        (ScaleReason::ProviderError, Line::ProviderDown),
+        (failed, Line::StartsFail),
+        (ScaleReason::NoCredit, Line::NoCredit),
+        (dear, Line::Blocked),
+        (ScaleReason::AtMax, Line::AtMax),
+    ];
+    for set in 1..1u32 << blocks.len() {
+        let (there, not): (Vec<_>, Vec<_>) = (0..).zip(&blocks).partition(|(at, _)| set >> at & 1 == 1);
+        let mut those: Vec<_> = there.iter().map(|(_, (block, _))| block.clone()).collect();
+        let mut case = Case::new(2, 97, 4, those.remove(0));
+        case.decide(|decision| decision.also = those);
+        case.sizing.max = if set >> 4 & 1 == 1 { 2 } else { 4 };
+        case.sizing.price_cap = Some(cap);
+        case.view.spending.credit = Some(Money(i128::from(set >> 2 & 1 == 0)));
+        case.view.provider_error = (set & 1 == 1).then(|| "it does not answer".to_owned());
+        let found = case.answer().findings;
+        let now = |line| found.iter().any(|one| one.line == line && one.standing == Standing::Now);
+        assert!(there.iter().all(|(_, (_, line))| now(*line)), "{there:?}: {found:?}");
+        assert!(not.iter().all(|(_, (_, line))| !now(*line)), "{there:?}: {found:?}");
+    }
+}
+
+#[test]
+fn c2_offers_that_will_not_do_and_the_gateways_cap_are_told_in_one_finding() {
+    let mut case = Case::new(2, 97, 4, ScaleReason::GatewayCap { cap: 2 });
+    case.decide(|decision| {
+        (decision.target, decision.also) = (4, vec![ScaleReason::NoCapacity]);
+    });
+    case.view.outlook.as_mut().unwrap().offers.clear();
+    case.says(
+        Line::Blocked,
+        Standing::Now,
+        "2 more replicas are wanted (97 in progress need 4 replicas), but the provider offers nothing, and the gateway may have 2 replicas over all deployments, and has them",
+    );
+    let advice = case.finding(Line::Blocked).advice.unwrap();
+    assert!(advice.contains("wait for room") && advice.contains("raise budget.replicas"), "{advice}");
+}

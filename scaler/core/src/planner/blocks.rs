@@ -1,0 +1,116 @@
+//! What is ordered of the replicas that are missing, and everything that keeps some of them from it (C1, C2): a start that
+//! failed just now, the credit, the offers, the gateway's cap, `max`. It never says how many are missing.
+
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::offer::Offer;
+use tidegate_shared::time::Instant;
+
+use super::{Census, Planner, Supply};
+use crate::budget::Grant;
+use crate::offer::choose;
+
+/// Of the replicas that there should be beyond those that count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing {
+    /// Parked ones that are woken for it.
+    pub(super) woken: u32,
+    /// Those that must be started.
+    pub(super) starts: u32,
+    /// Whether the one after all of these would have to be started too.
+    beyond: bool,
+}
+
+impl Missing {
+    /// Up to `target`, from what is parked first, as far as it can be woken.
+    pub(super) fn of(target: u32, fleet: &Census, supply: &Supply) -> Self {
+        let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
+        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
+        let asleep = fleet.parked.saturating_sub(late);
+        let woken = missing.min(asleep);
+        Self { woken, starts: missing - woken, beyond: woken == asleep }
+    }
+}
+
+impl Planner {
+    /// What `starts` replicas are started on now.
+    pub(super) fn orders(&self, starts: u32, supply: &Supply, now: Instant) -> Vec<Offer> {
+        let Grant { credit, room, .. } = &supply.grant;
+        if starts == 0 || self.pause.left(now).is_some() || credit.is_some_and(|credit| credit.0 <= 0) {
+            return Vec::new();
+        }
+        let count = room.map_or(starts, |room| room.left.min(starts));
+        choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).0
+    }
+
+    /// All that keeps some of `starts` replicas from being started now, the nearest first. Each holds whatever the others do.
+    fn refusals(&self, starts: u32, supply: &Supply, now: Instant) -> Vec<ScaleReason> {
+        if starts == 0 {
+            return Vec::new();
+        }
+        let failures = self.pause.failures();
+        let pause = self.pause.left(now).map(|retry_in| ScaleReason::BackingOff { failures, retry_in });
+        let credit = supply.grant.credit.filter(|credit| credit.0 <= 0).map(|_| ScaleReason::NoCredit);
+        let room = supply.grant.room.filter(|room| room.left < starts);
+        let cap = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
+        // Where the gateway has no room at all, whether an offer would do is asked for one.
+        let count = room.map_or(starts, |room| room.left.max(1));
+        let offer = choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).1;
+        let offer = offer.map(ScaleReason::from);
+        let full = room.is_some_and(|room| room.left == 0);
+        let last = if full { [cap, offer] } else { [offer, cap] };
+        [pause, credit].into_iter().chain(last).flatten().collect()
+    }
+
+    /// The reason of a decision that has `reason` to want so many, and what else keeps the fleet from growing. `needed` is
+    /// what is needed before any guard.
+    pub(super) fn reasons(
+        &self,
+        reason: ScaleReason,
+        needed: u32,
+        missing: Missing,
+        supply: &Supply,
+        now: Instant,
+    ) -> (ScaleReason, Vec<ScaleReason>) {
+        let over = self.is_over(needed);
+        if missing.starts > 0 {
+            let mut blocks = self.refusals(missing.starts, supply, now);
+            if blocks.is_empty() {
+                return (reason, blocks);
+            }
+            blocks.extend(over.then_some(ScaleReason::AtMax));
+            return (blocks.remove(0), blocks);
+        }
+        match reason {
+            ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => (ScaleReason::NoCapacity, Vec::new()),
+            // What would block the next one, were max no bound.
+            ScaleReason::AtMax if over && missing.woken == 0 => {
+                (reason, self.refusals(u32::from(missing.beyond), supply, now))
+            }
+            reason => (reason, Vec::new()),
+        }
+    }
+
+    /// What keeps the fleet from growing beside a provider that does not answer. Whether its offers have room nobody knows.
+    pub(super) fn silent(
+        &self,
+        needed: u32,
+        fleet: &Census,
+        supply: &Supply,
+        now: Instant,
+    ) -> Vec<ScaleReason> {
+        let over = self.is_over(needed);
+        let wanted = if self.sizing.autoscale { needed } else { 0 };
+        let target = wanted.clamp(self.sizing.floor(), self.sizing.ceiling());
+        let missing = Missing::of(target, fleet, supply);
+        let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
+        let mut blocks = self.refusals(missing.starts.max(next), supply, now);
+        blocks.retain(|block| *block != ScaleReason::NoCapacity);
+        blocks.extend(over.then_some(ScaleReason::AtMax));
+        blocks
+    }
+
+    /// More are needed than `max` allows.
+    fn is_over(&self, needed: u32) -> bool {
+        self.sizing.autoscale && needed > self.sizing.ceiling()
+    }
+}

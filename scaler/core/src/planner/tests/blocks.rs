@@ -1,0 +1,112 @@
+//! What blocks growth, several at a time (C2): each that holds is told, and all others stay when one is removed.
+
+use tidegate_shared::offer::Money;
+
+use super::*;
+use crate::budget::Room;
+
+const CAP: Price = Price(1_000_000);
+const DEAR: Price = Price(1_350_000);
+
+/// What can be in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    PriceCap,
+    Credit,
+    GatewayCap,
+    Max,
+    Pause,
+}
+
+const ALL: [Block; 5] = [Block::PriceCap, Block::Credit, Block::GatewayCap, Block::Max, Block::Pause];
+
+impl Block {
+    fn word(self) -> &'static str {
+        match self {
+            Self::PriceCap => "price_cap",
+            Self::Credit => "no_credit",
+            Self::GatewayCap => "gateway_cap",
+            Self::Max => "at_max",
+            Self::Pause => "backing_off",
+        }
+    }
+}
+
+/// Every set of them.
+fn sets() -> impl Iterator<Item = Vec<Block>> {
+    (0..1u32 << ALL.len())
+        .map(|bits| (0..).zip(ALL).filter(|(at, _)| bits >> at & 1 == 1).map(|(_, block)| block).collect())
+}
+
+/// Two replicas at work, with `needed` for four; and what may be had while `blocks` hold.
+fn story(blocks: &[Block]) -> (Story, Supply) {
+    let holds = |block| blocks.contains(&block);
+    let max = if holds(Block::Max) { 2 } else { 8 };
+    let mut story = Story::new(Sizing { price_cap: Some(CAP), ..sizing(0, max) }, 2);
+    if holds(Block::Pause) {
+        story.planner.start_failed(story.now);
+    }
+    let price = if holds(Block::PriceCap) { DEAR } else { Price::FREE };
+    let grant = Grant {
+        credit: holds(Block::Credit).then_some(Money(0)),
+        room: holds(Block::GatewayCap).then_some(Room { cap: 2, left: 0, comes: true }),
+        ..Grant::default()
+    };
+    (story, Supply { offers: vec![Offer::new("gpu", Capacity::ONE, price)], grant, ..Supply::default() })
+}
+
+fn words(why: &ScaleDecision) -> Vec<&'static str> {
+    let mut words: Vec<_> = why.blocks().map(ScaleReason::as_str).collect();
+    words.sort_unstable();
+    words
+}
+
+fn expected(blocks: &[Block], more: Option<&'static str>) -> Vec<&'static str> {
+    let mut words: Vec<_> = blocks.iter().map(|block| block.word()).chain(more).collect();
+    words.sort_unstable();
+    words
+}
+
+#[test]
+fn c2_all_that_blocks_growth_is_told_and_it_resumes_at_the_next_evaluation_after_the_last() {
+    for blocks in sets() {
+        let (mut story, supply) = story(&blocks);
+        let seen = story.observation(97, 0, Duration::ZERO);
+        let plan = story.planner.tick(&seen, &supply);
+        assert_eq!(words(&plan.why), expected(&blocks, None), "{}", plan.why);
+        assert_eq!(plan.orders.len(), if blocks.is_empty() { 2 } else { 0 }, "{blocks:?}");
+        let told = plan.why.to_string();
+        assert_eq!(told.matches("; also, ").count(), blocks.len().saturating_sub(1), "{told}");
+
+        // Removed by what is in the planner's hands: the others were by what it is told.
+        story.planner.resize(Sizing { price_cap: Some(CAP), ..sizing(0, 8) });
+        story.planner.became_ready();
+        let plan = story.planner.tick(&seen, &plenty());
+        assert_eq!((words(&plan.why), plan.orders.len()), (vec![], 2), "{blocks:?}");
+    }
+}
+
+#[test]
+fn c2_a_silent_provider_hides_nothing_else_that_blocks_growth() {
+    for blocks in sets() {
+        let (story, supply) = story(&blocks);
+        let why = story.planner.hold(&story.observation(97, 0, Duration::ZERO), &supply);
+        assert_eq!(words(&why), expected(&blocks, Some("provider_error")), "{why}");
+        assert_eq!(why.reason, ScaleReason::ProviderError);
+        // Nothing more is wanted: nothing else is in the way.
+        let why = story.planner.hold(&story.observation(1, 0, Duration::ZERO), &supply);
+        assert_eq!(words(&why), ["provider_error"], "{why}");
+    }
+}
+
+#[test]
+fn c2_a_parked_replica_that_can_be_woken_is_blocked_by_nothing_but_max() {
+    let (story, supply) = story(&ALL);
+    let mut seen = story.observation(97, 0, Duration::ZERO);
+    seen.replicas.push(ReplicaFacts::new(ReplicaId(9), Phase::Parked, Instant::ZERO, Capacity::ONE));
+    let mut planner = story.planner.clone();
+    assert_eq!(words(&planner.tick(&seen, &supply).why), ["at_max"]);
+    planner.resize(Sizing { price_cap: Some(CAP), ..sizing(0, 3) });
+    let plan = planner.tick(&seen, &supply);
+    assert_eq!((plan.target, plan.why.woken), (3, 1), "{}", plan.why);
+}

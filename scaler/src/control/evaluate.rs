@@ -1,0 +1,91 @@
+//! One evaluation of the control loop: observe, see what may be had, tick, act; or hold the fleet as it is, while its provider
+//! does not answer. Decides no size.
+
+use tidegate_scaler_core::budget::Moment;
+use tidegate_scaler_core::planner::Supply;
+use tidegate_scaler_core::reconcile::{Action, reconcile};
+use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::replica::{ReplicaFacts, Starts};
+use tidegate_shared::time::Instant;
+
+use super::calls::WAKE_LIMIT;
+use super::{Control, FIXED_TICK, Outlook, Rest, SILENCE, book};
+use crate::provider::ProviderError;
+
+impl Control {
+    /// Takes in what an operator has changed.
+    fn steer(&mut self, now: Instant) {
+        if let (Some(planner), Some((sizing, base_fee))) = (self.planner.as_mut(), self.helm.take()) {
+            self.house
+                .with_budget(now, |budget, now| budget.change(&self.name, base_fee, sizing.floor(), now));
+            planner.resize(sizing);
+        }
+    }
+
+    pub(super) fn evaluate(&mut self) -> Rest {
+        self.release();
+        let observed = self.fleet.observe();
+        let now = observed.at;
+        self.steer(now);
+        self.end_released(&observed);
+        self.notice_ready(&observed);
+        if self.planner.is_some() {
+            let (fleet, provider) = (&self.fleet, &self.provider);
+            let explain = |id| book::explain(fleet.trouble(id), &provider.output(id));
+            let late = self.book.end_overdue(now, self.start_limit, explain);
+            let asleep = self.book.end_sleepers(now, self.start_limit.min(WAKE_LIMIT), explain);
+            self.tell_all(late);
+            asleep.iter().for_each(|(id, why)| self.not_woken(*id, why));
+        }
+        let seen = self.book.refine(observed);
+        let Some(planner) = self.planner.as_mut() else {
+            return Rest { longest: FIXED_TICK, pressed: true, changed: true };
+        };
+        let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
+        let (offers, waiting) = (self.provider.offers(), self.book.waiting());
+        let falling = self.book.falling(now);
+        let (room, plan, actions) = self.house.with_budget(now, |budget, paid| {
+            let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
+            let room = grant.room;
+            let supply = Supply { offers: offers.clone(), grant, waiting, falling };
+            let plan = planner.tick(&seen, &supply);
+            let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
+            let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
+            budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
+            let capped = plan.why.blocks().any(|block| matches!(block, ScaleReason::GatewayCap { .. }));
+            budget.capped(&self.name, capped);
+            (room, plan, actions)
+        });
+        let starts = plan.starts(planner.starts_from());
+        self.house.keep(&self.name, now);
+        self.status.looks_ahead(Outlook { check: planner.next_check(now), offers, room });
+        self.record(&plan.why);
+        for action in actions {
+            self.execute(action, &seen);
+        }
+        self.fleet.hold_starts(starts);
+        self.call_stops(now);
+        Rest { longest: plan.next.since(now), pressed: true, changed: true }
+    }
+
+    /// The provider does not answer: everything stays as it is, and it is asked again after a pause, or when it tells
+    /// of a change: it is back (C2). What an operator changes meanwhile counts, and so does what else blocks growth.
+    pub(super) fn hold(&mut self, error: &ProviderError) -> Rest {
+        self.log.held(error, self.silence);
+        self.status.silent(error.to_string());
+        let observed = self.fleet.observe();
+        let now = observed.at;
+        self.steer(now);
+        if let Some(planner) = &self.planner {
+            let at = |paid| Moment { now, paid };
+            let grant = self.house.with_budget(now, |budget, paid| budget.grant(&self.name, at(paid)));
+            let supply = Supply { offers: self.provider.offers(), grant, ..Supply::default() };
+            let decision = planner.hold(&self.book.refine(observed), &supply);
+            self.record(&decision);
+            self.fleet.hold_starts(Starts::Stalled);
+        }
+        let longest = self.silence;
+        self.silence = (self.silence * 2).min(SILENCE.1);
+        Rest { longest, pressed: false, changed: true }
+    }
+}

@@ -27,6 +27,7 @@ use log::Log;
 pub use status::{ControlStatus, ControlView, HISTORY, Listed, Outlook, Spending};
 pub use terms::Terms;
 
+mod basis;
 mod book;
 mod calls;
 mod evaluate;
@@ -211,7 +212,10 @@ impl Control {
             }
         };
         tokio::select! {
-            Some(call) = self.calls.join_next() => self.settle(call),
+            Some(call) = self.calls.join_next() => {
+                self.settle(call);
+                self.planner.iter().for_each(|planner| self.status.basis.renew(planner, &self.book));
+            }
             () = sleep(rest.longest) => {}
             () = woken => {}
         }

@@ -3,10 +3,16 @@
 use std::path::Path;
 
 use hyper::Method;
+use serde_json::Value;
 use tidegate_tests::client::Client;
-use tidegate_tests::gateway::binary;
+use tidegate_tests::config::{Config, Deployment};
+use tidegate_tests::gateway::{Gateway, binary};
+use tidegate_tests::openai::chat;
 use tidegate_tests::stub::Stub;
 use tokio::process::Command;
+
+use super::why::QUICK;
+use crate::CHAT;
 
 use super::serve;
 
@@ -32,6 +38,37 @@ async fn e1_the_status_tells_what_the_page_shows() {
     let replica = &status["deployments"][0]["replicas"][0];
     assert_eq!((&replica["id"], &replica["phase"]), (&"chat-1".into(), &"ready".into()), "{status}");
     assert_eq!((&replica["in_flight"], &replica["limit"]), (&0.into(), &40.into()), "Q1: {status}");
+}
+
+/// Requests come and go all the time, several between two evaluations.
+#[tokio::test]
+async fn e1_the_decision_in_the_status_agrees_with_the_figures_beside_it() {
+    let deployment = Deployment::named("chat").engine(QUICK).set("min", 1).set("max", 1);
+    let gateway = Gateway::launch(Config::of(deployment.set("rule", "concurrency"))).await;
+    gateway.ready_replicas(1).await;
+    let clients: Vec<_> = (1..=6)
+        .map(|tokens| {
+            let client = gateway.client();
+            tokio::spawn(async move {
+                let mut body = chat("chat", "hi");
+                body["max_tokens"] = (tokens * 7).into();
+                loop {
+                    client.post(CHAT, &body).await;
+                }
+            })
+        })
+        .collect();
+    let admin = Client::h1(gateway.admin);
+    for _ in 0..300 {
+        let status = admin.get("/status").await.json();
+        let chat = &status["deployments"][0];
+        let decision = &chat["decision"];
+        let figure = |of: &Value, name: &str| of[name].as_u64().expect(name);
+        let here = ["in_flight", "queued", "promised"].map(|name| figure(chat, name));
+        assert_eq!(figure(decision, "demand"), here.iter().sum::<u64>(), "{chat}");
+        assert_eq!((&decision["queued"], &decision["age_s"]), (&chat["queued"], &0.0.into()), "{chat}");
+    }
+    clients.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

@@ -41,9 +41,13 @@ async fn blocked(gateway: &Gateway, reason: &str, line: &str) -> String {
         if chat["decision"]["reason"] == reason { Ok(()) } else { Err(chat.to_string()) }
     })
     .await;
+    // The loop counts it when it looks next.
     let labels = [("deployment", "chat"), ("reason", reason)];
-    let counted = gateway.metrics().await.total(metric::DECISIONS, &labels);
-    assert!(counted >= 1.0, "{reason} is counted {counted} times");
+    eventually(&format!("{reason} is counted"), async || {
+        let counted = gateway.metrics().await.total(metric::DECISIONS, &labels);
+        if counted >= 1.0 { Ok(()) } else { Err(format!("{reason} is counted {counted} times")) }
+    })
+    .await;
     text(&finding(gateway, line, "now").await).to_owned()
 }
 

@@ -132,15 +132,15 @@ impl Admin {
         }
     }
 
-    /// What the loop of a deployment shows, and what it costs as of `now`.
-    fn view(&self, watched: &Watched, now: Instant) -> ControlView {
+    /// What the loop of a deployment shows, with what it would decide on `seen`, and what it costs as of `now`.
+    fn view(&self, watched: &Watched, seen: &Observation, now: Instant) -> ControlView {
         let spending = self.house.spending(watched.pool.name(), now);
-        ControlView { spending, ..watched.control.view() }
+        ControlView { spending, ..watched.control.view_of(seen) }
     }
 
     fn deployment(&self, watched: &Watched, now: Instant) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
-        let view = self.view(watched, now);
+        let view = self.view(watched, &seen, now);
         // Ages of what is kept go on while the machine sleeps.
         let lasting = self.house.lasting(seen.at);
         let replicas = replicas(watched, &seen, &known, &view);
@@ -193,7 +193,7 @@ impl Admin {
             let (seen, _, conversations) = watched.pool.inspect();
             let name = |id| replica_name(watched.pool.name(), id);
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
-            let view = self.view(watched, self.gateway.clock.now());
+            let view = self.view(watched, &seen, self.gateway.clock.now());
             let judged = watched.pool.judged();
             if watched.provider != "static" {
                 let Deployment { sizing, base_fee, .. } = watched.resizer.settings();

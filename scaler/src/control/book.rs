@@ -43,7 +43,7 @@ pub(super) enum Came {
 }
 
 /// Every replica of one deployment that exists or is about to.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     members: BTreeMap<ReplicaId, Member>,
     /// Those that were stopped and that no list has left out yet, and when a stop may be called again.
@@ -52,7 +52,7 @@ pub(super) struct Book {
     lingering: Vec<ReplicaId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Member {
     capacity: Capacity,
     price: Price,
@@ -99,7 +99,7 @@ impl Stage {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct End {
     why: String,
     /// Already announced as gone or failed.

@@ -8,6 +8,7 @@ use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::replica::{ReplicaFacts, Starts};
 use tidegate_shared::time::Instant;
 
+use super::basis::Made;
 use super::calls::WAKE_LIMIT;
 use super::{Control, FIXED_TICK, Outlook, Rest, SILENCE, book};
 use crate::provider::ProviderError;
@@ -44,17 +45,20 @@ impl Control {
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
         let (offers, waiting) = (self.provider.offers(), self.book.waiting());
         let falling = self.book.falling(now);
-        let (room, plan, actions) = self.house.with_budget(now, |budget, paid| {
+        let (room, plan, actions, supply) = self.house.with_budget(now, |budget, paid| {
             let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
             let room = grant.room;
             let supply = Supply { offers: offers.clone(), grant, waiting, falling };
             let plan = planner.tick(&seen, &supply);
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-            budget.ordered(&self.name, u32::try_from(starts).unwrap_or(u32::MAX));
+            let starts = u32::try_from(starts).unwrap_or(u32::MAX);
+            budget.ordered(&self.name, starts);
             let capped = plan.why.blocks().any(|block| matches!(block, ScaleReason::GatewayCap { .. }));
             budget.capped(&self.name, capped);
-            (room, plan, actions)
+            let mut left = supply;
+            left.grant.room.iter_mut().for_each(|room| room.left = room.left.saturating_sub(starts));
+            (room, plan, actions, left)
         });
         let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
@@ -65,6 +69,7 @@ impl Control {
         }
         self.fleet.hold_starts(starts);
         self.call_stops(now);
+        self.lay(supply, false);
         Rest { longest: plan.next.since(now), pressed: true, changed: true }
     }
 
@@ -83,9 +88,17 @@ impl Control {
             let decision = planner.hold(&self.book.refine(observed), &supply);
             self.record(&decision);
             self.fleet.hold_starts(Starts::Stalled);
+            self.lay(supply, true);
         }
         let longest = self.silence;
         self.silence = (self.silence * 2).min(SILENCE.1);
         Rest { longest, pressed: false, changed: true }
+    }
+
+    /// Leaves what was gone by for whoever shows the fleet.
+    fn lay(&self, supply: Supply, silent: bool) {
+        if let Some(planner) = self.planner.clone() {
+            self.status.basis.lay(Made { planner, book: self.book.clone(), supply, silent });
+        }
     }
 }

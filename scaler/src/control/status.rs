@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tidegate_scaler_core::budget::{Budget, Room};
 use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::time::{Duration, Instant};
 
+use super::basis::Basis;
 use super::book::Came;
 use crate::provider::{Instance, InstanceState};
 
@@ -19,7 +21,10 @@ pub const HISTORY: usize = 256;
 
 /// A handle on what one control loop shows; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct ControlStatus(Arc<Mutex<ControlView>>);
+pub struct ControlStatus {
+    view: Arc<Mutex<ControlView>>,
+    pub(super) basis: Basis,
+}
 
 /// What one control loop shows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -119,6 +124,14 @@ impl ControlStatus {
         self.lock().clone()
     }
 
+    /// The same, but the newest decision is what would be decided on `seen`: it agrees with the figures of `seen`, and is in
+    /// no history before the loop has looked.
+    pub fn view_of(&self, seen: &Observation) -> ControlView {
+        let newest = self.basis.decide(seen);
+        let view = self.view();
+        ControlView { newest: newest.or(view.newest), ..view }
+    }
+
     /// The newest decision alone.
     pub fn newest(&self) -> Option<ScaleDecision> {
         self.lock().newest.clone()
@@ -202,7 +215,7 @@ impl ControlStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlView> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

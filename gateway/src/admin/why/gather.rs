@@ -53,7 +53,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         sized: watched.provider != "static",
         seen: &seen,
         replicas: &replicas,
-        view: &admin.view(watched, seen.at),
+        view: &admin.view(watched, &seen, seen.at),
         burn: Price(burn),
         listed,
         recent: &recent,

@@ -1,6 +1,7 @@
 //! The reported cases as whole stories, at the lengths that were reported.
 
 use tidegate_scaler_core::budget::Bounds;
+use tidegate_shared::decision::ScaleReason;
 
 use super::*;
 
@@ -146,4 +147,35 @@ async fn c_108_two_models_on_one_gpu_take_turns_and_nobody_is_cut() {
     // Nobody waits longer than the other's residence, its last stream and the change.
     assert!(longest < Duration::from_secs(RESIDENCE + 20 + 10), "{longest:?}");
     drop((a, b));
+}
+
+/// What is shown is what would be decided on the figures beside it, also between two evaluations; the loop goes by its own.
+#[tokio::test(start_paused = true)]
+async fn e1_the_decision_that_is_shown_is_of_the_figures_beside_it_and_changes_nothing() {
+    let world = World::new();
+    world.left_over(1);
+    let run = Loop::start(&world, sizing(1, 3));
+    world.reaches("ready 1").await;
+    run.pass(5).await;
+    let recorded = run.status.newest();
+    world.log();
+    for (in_flight, needed, target) in [(0, 0, 1), (1, 1, 1), (33, 2, 2), (97, 4, 3)] {
+        let mut seen = world.observe();
+        (seen.in_flight, seen.at) = (in_flight, seen.at + Duration::from_millis(400));
+        let shown = run.status.view_of(&seen).newest.unwrap();
+        assert_eq!(
+            (shown.at, shown.demand, shown.needed, shown.target),
+            (seen.at, in_flight, needed, target)
+        );
+    }
+    assert_eq!((run.status.newest(), world.log()), (recorded, vec![]));
+
+    // The same while the provider is silent.
+    world.script().silent = true;
+    run.pass(60).await;
+    let mut seen = world.observe();
+    seen.in_flight = 97;
+    let shown = run.status.view_of(&seen).newest.unwrap();
+    assert_eq!((shown.demand, shown.target, shown.reason.as_str()), (97, 1, "provider_error"));
+    assert_eq!(shown.also.iter().map(ScaleReason::as_str).collect::<Vec<_>>(), ["at_max"]);
 }

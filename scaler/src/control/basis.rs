@@ -1,0 +1,46 @@
+//! What the newest decision was made from, left where whoever shows the fleet can make it anew from figures of the moment: so
+//! that a sentence agrees with the figures beside it. Changes nothing that the loop goes by.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_scaler_core::planner::{Planner, Supply};
+use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::demand::Observation;
+
+use super::book::Book;
+
+/// A place for it; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Basis(Arc<Mutex<Option<Made>>>);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) planner: Planner,
+    pub(super) book: Book,
+    pub(super) supply: Supply,
+    /// The provider does not answer.
+    pub(super) silent: bool,
+}
+
+impl Basis {
+    pub(super) fn lay(&self, made: Made) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    }
+
+    /// The planner and the book have changed since.
+    pub(super) fn renew(&self, planner: &Planner, book: &Book) {
+        if let Some(made) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            (made.planner, made.book) = (planner.clone(), book.clone());
+        }
+    }
+
+    /// What would be decided on `seen`; `None` before the first evaluation.
+    pub(super) fn decide(&self, seen: &Observation) -> Option<ScaleDecision> {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Made { mut planner, mut book, supply, silent } = made?;
+        book.became_ready(seen).iter().for_each(|_| planner.became_ready());
+        let seen = book.refine(seen.clone());
+        Some(if silent { planner.hold(&seen, &supply) } else { planner.tick(&seen, &supply).why })
+    }
+}

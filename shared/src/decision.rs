@@ -261,6 +261,9 @@ pub struct ScaleDecision {
     /// Parked replicas that are woken for it (C6).
     #[serde(default)]
     pub woken: u32,
+    /// Why more are wanted than there are, where `reason` is what blocks growth (C2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<Box<ScaleReason>>,
     /// Why.
     pub reason: ScaleReason,
     /// What else keeps the fleet from growing now: each goes on doing so once the others are removed (C2).

@@ -196,7 +196,12 @@ impl Planner {
         self.last = Some((fleet.current(), target));
         let (woken, current) = (missing.woken, fleet.current());
         let counted = Counted { needed, load, engine_queue, target, woken, current };
+        let by_min = matches!(reason, ScaleReason::OnTheirWay { .. })
+            && needed < target
+            && target == self.sizing.floor();
+        let wanted = if by_min { ScaleReason::BelowMin } else { reason.clone() };
         let reasons = self.reasons(reason, needed, missing, supply, now);
+        let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
         Plan {
             target,
             orders: self.orders(missing.starts, supply, now),
@@ -205,7 +210,7 @@ impl Planner {
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
-            why: decision(seen, rule, counted, reasons),
+            why: ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) },
         }
     }
 

@@ -239,6 +239,7 @@ mod tests {
             needed: 0,
             target,
             woken: 0,
+            wanted: None,
             reason,
             also: Vec::new(),
         }

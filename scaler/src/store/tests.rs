@@ -57,6 +57,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         needed: 4,
         target,
         woken: 0,
+        wanted: None,
         reason: ScaleReason::PriceCap { cap: Price(1), cheapest: Price(2) },
         also: Vec::new(),
     }

@@ -21,6 +21,7 @@ fn said_by(rule: Rule, demand: u32, needed: u32, target: u32, reason: ScaleReaso
         needed,
         target,
         woken: 0,
+        wanted: None,
         reason,
         also: Vec::new(),
     };
@@ -83,6 +84,7 @@ fn e1_q2_who_was_told_to_come_back_is_told_apart_from_the_queue() {
             needed: 21,
             target: 2,
             woken: 0,
+            wanted: None,
             reason: ScaleReason::AtMax,
             also: Vec::new(),
         };
@@ -110,6 +112,7 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
             needed,
             target: 3,
             woken: 0,
+            wanted: None,
             reason,
             also: Vec::new(),
         };
@@ -163,6 +166,55 @@ fn a4_b5_what_a_queue_has_shown_is_told_with_when_it_shrinks() {
 }
 
 #[test]
+fn c2_e1_why_more_are_wanted_is_told_where_growth_is_blocked() {
+    let blocked = |wanted: ScaleReason, reason: ScaleReason| {
+        let seen = Observation::default();
+        let decision = ScaleDecision {
+            at: seen.at,
+            rule: Rule::Concurrency,
+            engine_queue: 0,
+            load: None,
+            demand: 0,
+            queued: 0,
+            promised: 0,
+            oldest_wait: Duration::from_secs(2),
+            current: 2,
+            needed: 0,
+            target: 3,
+            woken: 0,
+            wanted: Some(Box::new(wanted)),
+            reason,
+            also: Vec::new(),
+        };
+        decision.to_string()
+    };
+    let room = "but no offer has room";
+    assert_eq!(blocked(ScaleReason::BelowMin, ScaleReason::NoCapacity), format!("min is 3, {room}"));
+    assert_eq!(
+        blocked(ScaleReason::Replacing, ScaleReason::NoCapacity),
+        format!("a replica was lost, {room}")
+    );
+    assert_eq!(
+        blocked(ScaleReason::QueueWait, ScaleReason::NoCapacity),
+        format!("a request has waited 2.0 s, 0 queued, {room}")
+    );
+    assert_eq!(
+        blocked(ScaleReason::Demand, ScaleReason::NoCredit),
+        "nothing is in progress, but the credit is used up"
+    );
+    let cap = ScaleReason::PriceCap { cap: Price(500_000), cheapest: Price(1_000_000) };
+    assert_eq!(
+        blocked(ScaleReason::AutoscaleOff, cap),
+        "autoscale is off and min is 3, but the price cap is $0.50/h and the cheapest offer is $1.00/h"
+    );
+    let retry_in = Duration::from_secs(9);
+    assert_eq!(
+        blocked(ScaleReason::BelowMin, ScaleReason::BackingOff { failures: 1, retry_in }),
+        "min is 3; 1 start has failed, next try in 9 s"
+    );
+}
+
+#[test]
 fn c6_e1_who_is_woken_is_told_beside_the_reason() {
     let told = |woken| {
         let decision = ScaleDecision {
@@ -178,6 +230,7 @@ fn c6_e1_who_is_woken_is_told_beside_the_reason() {
             needed: 2,
             target: 2,
             woken,
+            wanted: None,
             reason: ScaleReason::Demand,
             also: Vec::new(),
         };
@@ -204,6 +257,7 @@ fn b3_e1_who_waits_inside_the_engines_is_told_with_what_that_needs() {
             needed: 2,
             target: 2,
             woken: 0,
+            wanted: None,
             reason,
             also: Vec::new(),
         };

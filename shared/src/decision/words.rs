@@ -28,6 +28,24 @@ impl ScaleDecision {
         format!("{} {wait} inside the engines and nothing is free there", self.engine_queue)
     }
 
+    /// Why more are wanted than can be had, where that is not what was seen alone: `min is 3`.
+    pub fn wants(&self) -> Option<String> {
+        match self.wanted.as_deref() {
+            Some(ScaleReason::BelowMin) => Some(format!("min is {}", self.target)),
+            Some(ScaleReason::Replacing) => Some("a replica was lost".to_owned()),
+            Some(
+                cause @ (ScaleReason::AutoscaleOff
+                | ScaleReason::QueueWait
+                | ScaleReason::FromZero
+                | ScaleReason::Burst { .. }),
+            ) => Some(
+                Self { reason: cause.clone(), also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
+                    .to_string(),
+            ),
+            _ => None,
+        }
+    }
+
     /// Who of the demand is at no replica, as ` (12 queued, 9 told to come back)`; `queued` is the word for those who
     /// wait here. Empty where all are at one.
     pub fn waiting(&self, queued: &str) -> String {
@@ -95,85 +113,13 @@ impl ScaleDecision {
         }
     }
 
-    /// What blocks growth, with its numbers (C2).
+    /// Why more are wanted, and what blocks growth (C2).
     fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let needs = self.needs();
+        let (wants, block) = (self.wants().unwrap_or_else(|| self.needs()), self.reason.block());
         match &self.reason {
-            block @ ScaleReason::BackingOff { .. } => f.write_str(&block.block()),
-            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
-            ScaleReason::BackingOff { .. }
-            | ScaleReason::PriceCap { .. }
-            | ScaleReason::NoCapacity
-            | ScaleReason::NoFit
-            | ScaleReason::NoCredit
-            | ScaleReason::GatewayCap { .. } => self.blocked(f),
-            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
-            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
-            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
-        }
-    }
-
-    /// What blocks growth, with its numbers (C2).
-    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let needs = self.needs();
-        match &self.reason {
-            ScaleReason::BackingOff { failures, retry_in } => {
-                match failures {
-                    1 => f.write_str("1 start has failed")?,
-                    _ => write!(f, "{failures} starts in a row have failed, or ended soon after")?,
-                }
-                write!(f, ", next try in {} s", retry_in.as_secs_f64().ceil())
-            }
-            block @ (ScaleReason::PriceCap { .. }
-            | ScaleReason::NoCapacity
-            | ScaleReason::NoFit
-            | ScaleReason::NoCredit
-            | ScaleReason::GatewayCap { .. }) => write!(f, "{needs}, but {}", block.block()),
-            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
-            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
-            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
-        }
-    }
-
-    /// What blocks growth, with its numbers (C2).
-    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let needs = self.needs();
-        match &self.reason {
-            block @ ScaleReason::BackingOff { .. } => f.write_str(&block.block()),
-            ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
-            ScaleReason::BackingOff { .. }
-            | ScaleReason::PriceCap { .. }
-            | ScaleReason::NoCapacity
-            | ScaleReason::NoFit
-            | ScaleReason::NoCredit
-            | ScaleReason::GatewayCap { .. } => self.blocked(f),
-            ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
-            ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
-            ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
-        }
-    }
-
-    /// What blocks growth, with its numbers (C2).
-    fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let needs = self.needs();
-        match &self.reason {
-            ScaleReason::BackingOff { failures, retry_in } => {
-                match failures {
-                    1 => f.write_str("1 start has failed")?,
-                    _ => write!(f, "{failures} starts in a row have failed, or ended soon after")?,
-                }
-                write!(f, ", next try in {} s", retry_in.as_secs_f64().ceil())
-            }
-            ScaleReason::PriceCap { cap, cheapest } => {
-                write!(f, "{needs}, but the price cap is {cap} and the cheapest offer is {cheapest}")
-            }
-            ScaleReason::NoCapacity => write!(f, "{needs}, but no offer has room"),
-            ScaleReason::NoFit => write!(f, "{needs}, but no offer has the memory that the model needs"),
-            ScaleReason::NoCredit => write!(f, "{needs}, but the credit is used up"),
-            ScaleReason::GatewayCap { cap } => {
-                write!(f, "{needs}, but the gateway may have {cap} replicas over all deployments")
-            }
-            _ => f.write_str(&needs),
+            ScaleReason::BackingOff { .. } if self.wanted.is_some() => write!(f, "{wants}; {block}"),
+            ScaleReason::BackingOff { .. } => f.write_str(&block),
+            _ => write!(f, "{wants}, but {block}"),
         }
     }
 }

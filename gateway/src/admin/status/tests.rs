@@ -35,6 +35,7 @@ fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
         needed: 1,
         target: 2,
         woken: 0,
+        wanted: None,
         reason: ScaleReason::Cooling { low_for: second * 12, window: second * 30, to: 1 },
         also: Vec::new(),
     };

@@ -80,7 +80,7 @@ fn wanted(facts: &Facts<'_>) -> String {
     if decision.needed > 0 && decision.needed >= decision.target {
         format!("{more} ({})", facts.needs(decision))
     } else {
-        more
+        decision.wants().map_or(more.clone(), |cause| format!("{more} ({cause})"))
     }
 }
 

@@ -49,6 +49,7 @@ impl Case {
             needed,
             target: ready,
             woken: 0,
+            wanted: None,
             reason,
             also: Vec::new(),
         };

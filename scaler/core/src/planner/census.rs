@@ -65,6 +65,7 @@ pub(super) fn decision(
         needed,
         target,
         woken,
+        wanted: None,
         reason,
         also,
     }

@@ -151,7 +151,7 @@ impl Checks {
             self.cool.restart();
         }
         let target = level.clamp(look.sizing.floor(), look.sizing.ceiling());
-        self.level = Some(target);
+        self.level = Some(level.min(look.sizing.ceiling()));
         Verdict {
             needed: look.needed().unwrap_or(current),
             load: look.reading.load,

@@ -191,6 +191,18 @@ fn c2_what_passes_by_itself_is_told_from_what_stays_blocked() {
 }
 
 #[test]
+fn c2_e1_min_is_told_as_the_cause_where_growth_to_it_is_blocked() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let (rule, price_cap) = (RuleChoice::Fixed(rule), Some(Price(500_000)));
+        let mut engines = Engines::new(Sizing { rule, min: 3, max: 4, price_cap, ..Sizing::default() }, 2);
+        engines.supply.offers = vec![Offer::new("gpu", Capacity::ONE, Price(1_000_000))];
+        let why = engines.pass(5).why;
+        let cap = "the price cap is $0.50/h and the cheapest offer is $1.00/h";
+        assert_eq!((why.target, why.to_string()), (3, format!("min is 3, but {cap}")));
+    }
+}
+
+#[test]
 fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
     let mut engines = filled(3, 80, 8);
     engines.pass(200);

@@ -122,7 +122,7 @@ pub struct OrphansStatus {
     #[serde(with = "dollars")]
     pub rate: Price,
     /// What the deployment has cost in all, they included.
-    #[serde(default)]
+    #[serde(default, with = "dollars")]
     pub spent: Money,
 }
 

@@ -178,7 +178,7 @@ impl ScaleReason {
                     1 => "1 start has failed".to_owned(),
                     _ => format!("{failures} starts in a row have failed, or ended soon after"),
                 };
-                format!("{failed}, next try in {} s", retry_in.as_secs_f64().ceil())
+                format!("{failed}, next try in {}", crate::span::ahead(*retry_in))
             }
             Self::PriceCap { cap, cheapest } => {
                 format!("the price cap is {cap} and the cheapest offer is {cheapest}")

@@ -15,4 +15,5 @@ pub mod problem;
 pub mod replica;
 pub mod request;
 pub mod rng;
+pub mod span;
 pub mod time;

@@ -215,7 +215,7 @@ async fn e2_detours_are_counted_with_the_home_that_sheds() {
         .header("x-tidegate-replica")
         .to_owned();
     let found = finding(&gateway, "slow_first_token", "no").await;
-    assert_eq!(text(&found), "the 1 request of the last 300 s was served where it belongs");
+    assert_eq!(text(&found), "the 1 request of the last 5 m was served where it belongs");
     let mut held = chat("chat", "hi");
     held["user"] = "holds".into();
     let holding: Vec<_> = (0..2)
@@ -231,7 +231,7 @@ async fn e2_detours_are_counted_with_the_home_that_sheds() {
     let told = text(&found);
     assert!(
         told.starts_with(&format!(
-            "1 of 4 requests in the last 300 s was served away from home (1 off {home}); "
+            "1 of 4 requests in the last 5 m was served away from home (1 off {home}); "
         )),
         "{told}"
     );

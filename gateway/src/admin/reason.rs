@@ -6,7 +6,7 @@ use tidegate_shared::explained::{Candidate, ChosenBy, RouteDecision, RouteVerdic
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::request::Route;
-use tidegate_shared::time::Duration;
+use tidegate_shared::span::brief;
 
 /// The sentence, without a full stop. `name` gives a replica its public name.
 pub(super) fn of(decision: &RouteDecision, name: impl Fn(ReplicaId) -> String) -> String {
@@ -78,8 +78,8 @@ fn stays(decision: &RouteDecision, home: Option<ReplicaId>) -> String {
     match price {
         Some((prefill, wait)) if elsewhere => format!(
             "its home is over its load limit, but is under it again in {}, and prefilling elsewhere takes {}",
-            span(wait),
-            span(prefill)
+            brief(wait),
+            brief(prefill)
         ),
         _ => "its home is over its load limit, and no other replica is under its own".to_owned(),
     }
@@ -92,8 +92,8 @@ fn price(decision: &RouteDecision, home: Option<&Candidate>) -> String {
     match (price.prefill, price.wait) {
         (Some(prefill), Some(wait)) => format!(
             " (prefilling elsewhere takes {}, home is under its limit in {})",
-            span(prefill),
-            span(wait)
+            brief(prefill),
+            brief(wait)
         ),
         _ => " (what a detour costs is not measured yet)".to_owned(),
     }
@@ -167,23 +167,12 @@ fn refused(reason: Refusal) -> &'static str {
     }
 }
 
-/// `0.4 ms`, `120 ms`, `4.2 s`, `312 s`.
-fn span(time: Duration) -> String {
-    let micros = time.as_micros();
-    match micros {
-        0..10_000 => format!("{}.{} ms", micros / 1000, micros / 100 % 10),
-        10_000..1_000_000 => format!("{} ms", micros / 1000),
-        1_000_000..60_000_000 => format!("{}.{} s", micros / 1_000_000, micros / 100_000 % 10),
-        _ => format!("{} s", time.as_secs()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tidegate_shared::explained::{DetourPrice, Known};
     use tidegate_shared::replica::Capacity;
     use tidegate_shared::request::Tokens;
-    use tidegate_shared::time::Instant;
+    use tidegate_shared::time::{Duration, Instant};
 
     use super::*;
 

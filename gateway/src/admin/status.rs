@@ -16,7 +16,8 @@ use tidegate_scaler::store::StoreView;
 use tidegate_scaler_core::config::Mode;
 use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
-use tidegate_shared::time::Instant;
+use tidegate_shared::span::ahead;
+use tidegate_shared::time::{Duration, Instant};
 
 use super::dollars;
 use super::drain::DrainState;
@@ -275,8 +276,9 @@ impl EjectedStatus {
     /// The same as a sentence.
     pub fn sentence(&self) -> String {
         let Self { why, for_s } = self;
+        let left = Duration::try_from_secs_f64(*for_s).unwrap_or_default();
         if *for_s > 0.0 {
-            format!("it gets no request for {} s, because {why}", for_s.ceil())
+            format!("it gets no request for {}, because {why}", ahead(left))
         } else {
             format!("one request is tried there, because {why}")
         }

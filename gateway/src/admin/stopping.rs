@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate_shared::span::whole;
 use tidegate_shared::time::Instant;
 
 use super::Watched;
@@ -27,15 +28,15 @@ pub struct StoppingStatus {
 
 impl StoppingStatus {
     fn new(left: u32, cut_in: Duration, cutting: bool) -> Self {
-        let seconds = cut_in.as_secs();
+        let time = whole(cut_in);
         let text = match left {
             0 => "no request is left; replicas are stopped".to_owned(),
             _ if cutting => "requests are cut; replicas are stopped".to_owned(),
-            1 => format!(
-                "no new connection is taken; 1 request is left, and is cut in {seconds} s if it runs then"
-            ),
+            1 => {
+                format!("no new connection is taken; 1 request is left, and is cut in {time} if it runs then")
+            }
             _ => format!(
-                "no new connection is taken; {left} requests are left, and what runs in {seconds} s is cut"
+                "no new connection is taken; {left} requests are left, and what runs in {time} is cut"
             ),
         };
         Self { left, cut_in_s: cut_in.as_secs_f64(), text }
@@ -92,11 +93,11 @@ mod tests {
         assert_eq!(text(0, false), "no request is left; replicas are stopped");
         assert_eq!(
             text(1, false),
-            "no new connection is taken; 1 request is left, and is cut in 90 s if it runs then"
+            "no new connection is taken; 1 request is left, and is cut in 1 m 30 s if it runs then"
         );
         assert_eq!(
             text(7, false),
-            "no new connection is taken; 7 requests are left, and what runs in 90 s is cut"
+            "no new connection is taken; 7 requests are left, and what runs in 1 m 30 s is cut"
         );
         assert_eq!(text(7, true), "requests are cut; replicas are stopped");
     }

@@ -7,7 +7,7 @@ use tidegate_shared::replica::Phase;
 
 use crate::admin::route::{CandidateTold, RouteAnswer, VerdictTold};
 
-use super::grid::{Cell, Grid, age, sentence, wrapped};
+use super::grid::{Cell, Grid, latency, sentence, wrapped};
 use super::style::{Style, Tint, clean};
 
 /// Columns of the labels.
@@ -33,7 +33,7 @@ pub(super) fn table(answer: &RouteAnswer, style: Style) -> String {
         field(&mut text, "beginning", &format!("held by {}", names(&answer.holders)), style);
     }
     if let Some(price) = &answer.detour {
-        let told = |time: Option<f64>| time.map_or_else(|| "not measured yet".to_owned(), span);
+        let told = |time: Option<f64>| time.map_or_else(|| "not measured yet".to_owned(), latency);
         let price = format!(
             "prefilling elsewhere: {}; until home is under its limit: {}",
             told(price.prefill_s),
@@ -42,8 +42,8 @@ pub(super) fn table(answer: &RouteAnswer, style: Style) -> String {
         field(&mut text, "detour", &price, style);
     }
     if let VerdictTold::Wait { expected_s, at_most_s, then, .. } = &answer.verdict {
-        let expected = expected_s.map_or_else(|| "not measured yet".to_owned(), span);
-        field(&mut text, "wait", &format!("{expected}; at most {}, then {then}", span(*at_most_s)), style);
+        let expected = expected_s.map_or_else(|| "not measured yet".to_owned(), latency);
+        field(&mut text, "wait", &format!("{expected}; at most {}, then {then}", latency(*at_most_s)), style);
     }
     if answer.promised {
         field(&mut text, "promise", "it was told to come back now, so it stands where it first stood", style);
@@ -61,7 +61,7 @@ fn head(verdict: &VerdictTold) -> (String, Tint) {
         VerdictTold::Forward { replica, route, .. } => (format!("{replica}  {route}"), Tint::Green),
         VerdictTold::Wait { .. } => ("waits".to_owned(), Tint::Yellow),
         VerdictTold::Refuse { reason, retry_after_s } => {
-            (format!("503  {reason}, try again in {}", span(*retry_after_s)), Tint::Red)
+            (format!("503  {reason}, try again in {}", latency(*retry_after_s)), Tint::Red)
         }
     }
 }
@@ -120,13 +120,13 @@ fn replicas(answer: &RouteAnswer, style: Style) -> String {
     let told = all.iter().any(|replica| replica.kv_capacity.is_some());
     let sized = all.iter().any(|replica| replica.capacity != 1);
     let loaded = all.iter().any(|replica| replica.fullness_percent.is_some());
-    let mut table = Grid::new(&["REPLICA", ">NEXT", ">LOAD", ">TOKENS"]);
+    let mut table = Grid::new(&["REPLICA", ">NEXT", ">IN FLIGHT", ">TOKENS"]);
     table.add_column(told.then_some(">KV"));
     table.add_column(sized.then_some(">SIZE"));
     table.add_column(Some(">SHARE"));
     table.add_column(loaded.then_some(">FULL"));
     table.add_column(Some("STATE"));
-    let percent = |told: Option<u64>| told.map_or_else(|| "-".to_owned(), |percent| format!("{percent}%"));
+    let percent = |told: Option<u64>| told.map_or_else(|| "-".to_owned(), |percent| format!("{percent} %"));
     for replica in all {
         let cache = |capacity| replica.load_tokens.saturating_mul(100).checked_div(capacity);
         let mut row: Vec<Cell> = vec![
@@ -191,11 +191,6 @@ fn state(answer: &RouteAnswer, replica: &CandidateTold) -> Cell {
         ) => Some(Tint::Red),
     };
     (text, tint)
-}
-
-/// Milliseconds below a second.
-fn span(seconds: f64) -> String {
-    if (0.0..1.0).contains(&seconds) { format!("{:.0}ms", seconds * 1e3) } else { age(seconds) }
 }
 
 #[cfg(test)]

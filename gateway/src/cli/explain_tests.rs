@@ -33,15 +33,16 @@ chat-2  detour: its home chat-1 is over its load limit (prefilling elsewhere
                 and 256 for the answer
   conversation  known by its prefix, up to boundary 3 of 5; its home is chat-1
   beginning     held by chat-1, chat-2
-  detour        prefilling elsewhere: 120ms; until home is under its limit: 2.4s
+  detour        prefilling elsewhere: 120 ms; until home is under its limit:
+                2.4 s
   policy        least-load
 
-  REPLICA  NEXT   LOAD  TOKENS   KV  SIZE  SHARE  FULL  STATE
-  chat-1      2  37/40   48211  73%     1    33%  150%  home, over its load
-                                                        limit
-  chat-2      1  12/80    9000    -     2    66%   20%  goes here
-  chat-3      -   0/40       0    -     1     0%    0%  not listening
-  chat-4      -   0/40       0    -     1     0%     -  starting
+  REPLICA  NEXT  IN FLIGHT  TOKENS    KV  SIZE  SHARE   FULL  STATE
+  chat-1      2      37/40   48211  73 %     1   33 %  150 %  home, over its
+                                                              load limit
+  chat-2      1      12/80    9000     -     2   66 %   20 %  goes here
+  chat-3      -       0/40       0     -     1    0 %    0 %  not listening
+  chat-4      -       0/40       0     -     1    0 %      -  starting
   chat-3: cannot connect: [2J Connection refused (os error 111)
 ";
     assert_eq!(text, expected);
@@ -66,11 +67,11 @@ fn e3_waiting_and_refusals_have_their_figures() {
     assert_eq!(line(&answer, NARROW), "waits: no replica has room; 3 requests stand before it\n");
     assert!(
         table(&answer, NARROW)
-            .contains("  wait          not measured yet; at most 2.0s, then waited_too_long\n")
+            .contains("  wait          not measured yet; at most 2.0 s, then waited_too_long\n")
     );
     answer.verdict =
         serde_json::from_str(r#"{"kind":"refuse","reason":"queue_full","retry_after_s":3.0}"#).expect("one");
-    assert!(line(&answer, NARROW).starts_with("503  queue_full, try again in 3.0s: "));
+    assert!(line(&answer, NARROW).starts_with("503  queue_full, try again in 3.0 s: "));
 }
 
 #[test]

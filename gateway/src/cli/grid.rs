@@ -2,6 +2,7 @@
 //!
 //! Never prints a control character that came from elsewhere in a sentence, and colours only where the style says so.
 
+use tidegate_shared::span::{brief, span};
 use tidegate_shared::time::Duration;
 
 use super::style::{Style, Tint, clean};
@@ -65,34 +66,46 @@ pub(super) fn sentence(label: &str, text: &str, tint: Option<Tint>, style: Style
 
 /// `text` in lines that end between words at the width of `style`; all but the first are set in by `indent`.
 pub(super) fn wrapped(text: &str, indent: usize, style: Style) -> String {
-    let room = style.width.saturating_sub(indent).max(20);
+    let room = style.width.saturating_sub(indent).max(16);
     let mut lines: Vec<String> = Vec::new();
     for written in text.lines() {
         let mut line = String::new();
-        for word in clean(written).split_whitespace() {
+        for word in words(&clean(written)) {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > room {
                 lines.push(std::mem::take(&mut line));
             }
             if !line.is_empty() {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
         }
         lines.push(line);
     }
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
-/// Seconds as people say them, to two places: `4.2s`, `31s`, `5m 12s`, `3h 4m`, `2d 3h`.
-pub(super) fn age(seconds: f64) -> String {
-    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    match time.as_secs() {
-        0..10 => format!("{:.1}s", time.as_secs_f64()),
-        s @ 10..60 => format!("{s}s"),
-        s @ 60..3_600 => format!("{}m {}s", s / 60, s % 60),
-        s @ 3_600..86_400 => format!("{}h {}m", s / 3_600, s / 60 % 60),
-        s => format!("{}d {}h", s / 86_400, s / 3_600 % 24),
+/// The words of a line; a number and its unit are one.
+fn words(line: &str) -> Vec<String> {
+    const UNITS: [&str; 8] = ["ms", "s", "m", "h", "d", "%", "MiB", "GiB"];
+    let mut words: Vec<String> = Vec::new();
+    for word in line.split_whitespace() {
+        let unit = word.trim_end_matches([',', ';', '.', ':', ')']);
+        match words.last_mut().filter(|last| last.ends_with(|c: char| c.is_ascii_digit())) {
+            Some(number) if UNITS.contains(&unit) => number.push_str(&format!(" {word}")),
+            _ => words.push(word.to_owned()),
+        }
     }
+    words
+}
+
+/// Seconds of the JSON as people say them: `4.2 s`, `31 s`, `5 m 12 s`, `3 h 4 m`, `2 d 3 h`.
+pub(super) fn age(seconds: f64) -> String {
+    span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// The same for what may be short: `0.4 ms`, `120 ms`, `1.2 s`.
+pub(super) fn latency(seconds: f64) -> String {
+    brief(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// `1 replica`, `2 replicas`.

@@ -163,7 +163,7 @@ fn money(money: MoneyStatus) -> Option<String> {
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
     let sized = replicas.iter().any(|replica| replica.capacity != 1);
     let told = replicas.iter().any(|replica| cache(replica).is_some());
-    let mut table = Grid::new(&["REPLICA", "PHASE", ">FOR", ">LOAD", ">TOKENS", ">HOMES"]);
+    let mut table = Grid::new(&["REPLICA", "PHASE", ">FOR", ">IN FLIGHT", ">TOKENS", ">HOMES"]);
     table.add_column(told.then_some(">KV"));
     table.add_column(sized.then_some(">SIZE"));
     table.add_column(Some("URL"));
@@ -182,7 +182,8 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
         if sized {
             row.push((replica.capacity.to_string(), None));
         }
-        row.push((replica.url.as_deref().map_or_else(|| "-".to_owned(), clean), None));
+        let url = replica.url.as_deref().map(|url| clean(url.strip_prefix("http://").unwrap_or(url)));
+        row.push((url.unwrap_or_else(|| "-".to_owned()), None));
         table.rows.push(row);
     }
     table.render(style)
@@ -192,7 +193,7 @@ fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {
 fn cache(replica: &ReplicaStatus) -> Option<String> {
     let engine = replica.engine.as_ref()?;
     let (used, capacity) = engine.kv_used.zip(engine.kv_capacity)?;
-    Some(format!("{}%", used.saturating_mul(100).checked_div(capacity)?))
+    Some(format!("{} %", used.saturating_mul(100).checked_div(capacity)?))
 }
 
 /// Its phase; or, where it cannot serve, or is ready and not trusted, that.
@@ -232,17 +233,16 @@ fn decisions(decisions: &[DecisionStatus], style: Style) -> String {
     table.render(style)
 }
 
-/// Each decision, newest first, and those before it that are told with it: as long as a fleet keeps its size and nothing
+/// Each decision, newest first, and those before it that are told with it: as long as a fleet keeps its size, and nothing
 /// holds it back, its load comes and goes, and steps would be lost among that.
 fn folded(decisions: &[DecisionStatus]) -> Vec<(&DecisionStatus, &[DecisionStatus])> {
-    let quiet = |one: &DecisionStatus| {
-        one.current == one.target
-            && matches!(
-                one.reason.as_str(),
-                "steady" | "cooling" | "queued_before" | "few_places" | "at_min" | "demand"
-            )
-    };
-    let groups = decisions.chunk_by(|a, b| quiet(a) && quiet(b) && a.target == b.target);
+    const QUIET: [&str; 6] = ["steady", "cooling", "queued_before", "few_places", "at_min", "demand"];
+    let idle = |one: &DecisionStatus| one.current == one.target;
+    let quiet = |one: &DecisionStatus| QUIET.contains(&one.reason.as_str());
+    let groups = decisions.chunk_by(|a, b| {
+        let alike = quiet(a) && quiet(b);
+        alike && idle(a) && idle(b) && a.target == b.target
+    });
     groups.filter_map(|group| group.split_first()).collect()
 }
 

@@ -35,40 +35,40 @@ fn the_status_reads_well_at_80_columns() {
     let status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
     let text = render(&status, NARROW);
     let expected = "\
-tidegate 0.1.0, up 6m 12s
+tidegate 0.1.0, up 6 m 12 s
 
 chat  process, flex, 0 to 4 replicas; 1 ready
-  35 in flight, 2 queued (oldest 0.4s), 1312 conversations
+  35 in flight, 2 queued (oldest 0.4 s), 1312 conversations
   wants 2 replicas: 1 is on its way
   trouble: replica chat-3 did not start: exit code 1: error while loading the
            model:
            tensor 'output.weight' not found in the file, it may be cut off
 
-  REPLICA  PHASE        FOR  LOAD  TOKENS  HOMES   KV  URL
-  chat-1   ready     3m 24s    32   48211   1301  73%  http://127.0.0.1:40711
-  chat-2   draining    4.2s     3     900     11    -  http://127.0.0.1:40712
-  chat-4   starting    1.0s     0       0      0    -  -
+  REPLICA  PHASE          FOR  IN FLIGHT  TOKENS  HOMES    KV  URL
+  chat-1   ready     3 m 24 s         32   48211   1301  73 %  127.0.0.1:40711
+  chat-2   draining     4.2 s          3     900     11     -  127.0.0.1:40712
+  chat-4   starting     1.0 s          0       0      0     -  -
   chat-4: loading the model [2J
 
-    DECIDED  REPLICAS  WHY
-   1.4s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in
-                       progress need 5, but max is 4
-  1m 4s ago    0 -> 1  a request waits and no replica is ready
+      DECIDED  REPLICAS  WHY
+    1.4 s ago    1 -> 2  a request has waited 1234.5 s, 1000 queued; 120 in
+                         progress need 5, but max is 4
+  1 m 4 s ago    0 -> 1  a request waits and no replica is ready
 
 embed  static, fixed at 2 replicas; 1 ready, 1 of them ejected
   0 in flight, 0 queued, 0 conversations
 
-  REPLICA  PHASE           FOR  LOAD  TOKENS  HOMES  SIZE  URL
-  embed-1  ejected      6m 12s     0       0      0     4  http://127.0.0.1:9101
-  embed-2  failed        1d 3h     0       0      0     8  http://127.0.0.1:9102
-  embed-3  unreachable  3m 19s     0       0      0     4  http://127.0.0.1:9103
-  embed-4  other model    8.0s     0       0      0     4  http://127.0.0.1:9104
+  REPLICA  PHASE             FOR  IN FLIGHT  TOKENS  HOMES  SIZE  URL
+  embed-1  ejected      6 m 12 s          0       0      0     4  127.0.0.1:9101
+  embed-2  failed        1 d 3 h          0       0      0     8  127.0.0.1:9102
+  embed-3  unreachable  3 m 19 s          0       0      0     4  127.0.0.1:9103
+  embed-4  other model     8.0 s          0       0      0     4  127.0.0.1:9104
   embed-1: it gets no request for 4 s, because 5 requests in a row failed; the
            last one was answered with a 5xx status
   embed-1: it answers 500 Internal Server Error
   embed-2: connection refused
-  embed-3: unreachable for 3m 19s: cannot connect: Connection refused (os error
-           111)
+  embed-3: unreachable for 3 m 19 s: cannot connect: Connection refused (os
+           error 111)
   embed-4: /v1/models lists `llama`, and not `embed`
 
 idle  process, flex, 0 to 1 replica; 0 ready
@@ -104,15 +104,15 @@ fn phases_have_colours_and_columns_still_line_up() {
 #[test]
 fn ages_are_said_as_people_say_them() {
     for (seconds, said) in [
-        (0.0, "0.0s"),
-        (4.24, "4.2s"),
-        (31.9, "31s"),
-        (312.0, "5m 12s"),
-        (11_040.0, "3h 4m"),
-        (183_600.0, "2d 3h"),
-        (-1.0, "0.0s"),
-        (f64::NAN, "0.0s"),
-        (1e300, "0.0s"),
+        (0.0, "0.0 s"),
+        (4.24, "4.2 s"),
+        (31.9, "31 s"),
+        (312.0, "5 m 12 s"),
+        (11_040.0, "3 h 4 m"),
+        (183_600.0, "2 d 3 h"),
+        (-1.0, "0.0 s"),
+        (f64::NAN, "0.0 s"),
+        (1e300, "0.0 s"),
     ] {
         assert_eq!(age(seconds), said);
     }
@@ -133,10 +133,10 @@ fn a1_the_status_tells_what_was_set_and_tuned_and_what_the_records_suffer() {
       "max":{"value":4,"from":"default","age_s":null},"min":{"value":1,"from":"set","age_s":64},
       "target_concurrency":{"value":24,"from":"tuned","age_s":190000,"on":"L4"}}}]}"#;
     let text = render(&serde_json::from_str(status).expect("the shape"), Style::PLAIN);
-    let expected = "tidegate 0.1.0, up 3.0s\n  trouble: s/.tidegate.db: nothing is saved: the disk \
+    let expected = "tidegate 0.1.0, up 3.0 s\n  trouble: s/.tidegate.db: nothing is saved: the disk \
                     is full\n\nchat  process, flex, 1 to 4 replicas; 0 \
-                    ready\n  0 in flight, 0 queued, 0 conversations\n  min 1: set by hand 1m 4s ago; target_concurrency \
-                    24: tuned on L4 2d 4h ago\n";
+                    ready\n  0 in flight, 0 queued, 0 conversations\n  min 1: set by hand 1 m 4 s ago; target_concurrency \
+                    24: tuned on L4 2 d 4 h ago\n";
     assert_eq!(text, expected);
 }
 
@@ -147,8 +147,8 @@ fn h6_the_status_tells_what_is_wrong_with_the_certificate() {
         let text = format!(r#"{{"version":"0.1.0","uptime_s":3,"tls":{tls},"deployments":[]}}"#);
         render(&serde_json::from_str(&text).expect("the documented shape"), Style::PLAIN)
     };
-    assert_eq!(status("\"c.pem expired\""), "tidegate 0.1.0, up 3.0s\n  trouble: c.pem expired\n");
-    assert_eq!(status("null"), "tidegate 0.1.0, up 3.0s\n");
+    assert_eq!(status("\"c.pem expired\""), "tidegate 0.1.0, up 3.0 s\n  trouble: c.pem expired\n");
+    assert_eq!(status("null"), "tidegate 0.1.0, up 3.0 s\n");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn e1_q2_who_was_told_to_come_back_stands_beside_the_queue() {
     let mut status: Status = serde_json::from_str(SAMPLE).expect("the documented shape");
     status.deployments[0].promised = 33;
     let text = render(&status, NARROW);
-    let line = "  35 in flight, 2 queued (oldest 0.4s), 33 told to come back, 1312 conversations\n";
+    let line = "  35 in flight, 2 queued (oldest 0.4 s), 33 told to come back, 1312 conversations\n";
     assert!(text.contains(line), "{text}");
 }
 
@@ -178,12 +178,12 @@ fn e1_decisions_that_change_nothing_are_told_in_one_row() {
         decision(17, 0, 1, "from_zero"),
         decision(18, 0, 0, "steady"),
     ];
-    let expected = "  DECIDED  REPLICAS  WHY
-  11s ago         1  cooling at 11; and 2 alike since 13s ago
-  14s ago         1  price_cap at 14
-  15s ago         1  steady at 15; and 1 alike since 16s ago
-  17s ago    0 -> 1  from_zero at 17
-  18s ago         0  steady at 18
+    let expected = "   DECIDED  REPLICAS  WHY
+  11 s ago         1  cooling at 11; and 2 alike since 13 s ago
+  14 s ago         1  price_cap at 14
+  15 s ago         1  steady at 15; and 1 alike since 16 s ago
+  17 s ago    0 -> 1  from_zero at 17
+  18 s ago         0  steady at 18
 ";
     assert_eq!(decisions(&all, NARROW), expected);
 }
@@ -196,7 +196,7 @@ fn m2_money_is_told_as_old_as_it_is_and_what_is_not_known_is_no_zero() {
         money(MoneyStatus::new(spending, listed, None, Price::FREE)).expect("money is spent")
     };
     assert_eq!(told(Listed::Now), "$72.00/h now, $0.15 spent; credit $0.30");
-    let silent = "$72.00/h as of 40s ago: the provider does not answer, $0.15 spent; credit $0.30";
+    let silent = "$72.00/h as of 40 s ago: the provider does not answer, $0.15 spent; credit $0.30";
     assert_eq!(told(Listed::Ago(Duration::from_secs(40))), silent);
     let never = "cost not known yet: the provider has not answered, $0.15 spent; credit $0.30";
     assert_eq!(told(Listed::Never), never);

@@ -75,7 +75,9 @@ enum Mode {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Switch {
+    #[value(alias = "true")]
     On,
+    #[value(alias = "false")]
     Off,
 }
 
@@ -84,7 +86,7 @@ enum Setting {
     Min,
     Max,
     Mode,
-    /// As the table names it, too.
+    /// As the configuration names it, too.
     #[value(alias = "target_concurrency")]
     Target,
     Autoscale,
@@ -187,11 +189,20 @@ fn size(answer: &SizingAnswer, style: Style) -> String {
     for (key, setting) in &answer.sizing {
         let value = shown(key, &setting.value);
         let from = origin(key, setting);
-        table.rows.push(vec![(clean(key), None), (clean(&value), None), (clean(&from), None)]);
+        table.rows.push(vec![(clean(option(key)), None), (clean(&value), None), (clean(&from), None)]);
     }
     let warning = answer.warning.as_ref().map(|warning| format!("warning: {}\n", clean(warning)));
     let (name, unsaved) = (clean(&answer.deployment), not_saved(answer.unsaved.clone()));
     format!("{name}\n{}{}{unsaved}", table.render(style), warning.unwrap_or_default())
+}
+
+/// `key` as the option that sets it is called.
+fn option(key: &str) -> &str {
+    match key {
+        "target_concurrency" => "target",
+        "price_cap" => "price-cap",
+        key => key,
+    }
 }
 
 /// The value of `key` without quotes; `none` for one that is not there, dollars for a price.
@@ -199,6 +210,7 @@ pub(super) fn shown(key: &str, value: &Value) -> String {
     match value {
         Value::String(text) => clean(text),
         Value::Null => "none".to_owned(),
+        Value::Bool(on) => if *on { "on" } else { "off" }.to_owned(),
         Value::Number(cap) if key == "price_cap" => match amount(&cap.to_string()) {
             Ok(Money(micros)) => Price(u64::try_from(micros).unwrap_or_default()).to_string(),
             Err(_) => cap.to_string(),
@@ -207,7 +219,7 @@ pub(super) fn shown(key: &str, value: &Value) -> String {
     }
 }
 
-/// Where the value of `key` comes from: `set by hand 2m 4s ago instead of 1`, `tuned on L4 3d 1h ago`, `configuration`, `default`.
+/// Where the value of `key` comes from: `set by hand 2 m 4 s ago instead of 1`, `tuned on L4 3 d 1 h ago`, `configuration`, `default`.
 pub(super) fn origin(key: &str, setting: &SizingValue) -> String {
     let ago = setting.age_s.map(|ago| format!(" {} ago", age(ago))).unwrap_or_default();
     let other = setting.file.as_ref().filter(|file| **file != setting.value);
@@ -355,8 +367,8 @@ mod tests {
         let answer = r#"{"deployment":"chat","sizing":{"max":{"value":4,"from":"default","age_s":null},
             "min":{"value":2,"from":"set","age_s":64.0,"file":1},"price_cap":{"value":2.5,"from":"set","age_s":9.0}},"unsaved":"database or disk is full"}"#;
         let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
-        let expected = "chat\n  SETTING      VALUE  FROM\n  max              4  default\n  min              2  set by hand 1m 4s ago instead of 1\n\
-            \x20 price_cap  $2.50/h  set by hand 9.0s ago\n\
+        let expected = "chat\n  SETTING      VALUE  FROM\n  max              4  default\n  min              2  set by hand 1 m 4 s ago instead of 1\n\
+            \x20 price-cap  $2.50/h  set by hand 9.0 s ago\n\
             not saved, a restart would forget it: database or disk is full\n";
         assert_eq!(text, expected);
     }

@@ -20,6 +20,7 @@ use tidegate_shared::explained::RouteDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
 use tidegate_shared::replica::{EngineReport, Starts};
 use tidegate_shared::request::{RequestFacts, Tokens};
+use tidegate_shared::span::whole;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
@@ -314,8 +315,8 @@ impl Pool {
     }
 
     fn tell(&self, news: &Ejection) {
-        let (name, pause) = (replica_name(&self.name, news.replica), news.pause.as_secs());
-        tracing::warn!("{name} is taken out for {pause} s: {}", news.why);
+        let (name, pause) = (replica_name(&self.name, news.replica), whole(news.pause));
+        tracing::warn!("{name} is taken out for {pause}: {}", news.why);
     }
 
     /// Runs `f` under the lock; then, without it, delivers the verdicts that came of it and wakes whoever must look.

@@ -200,7 +200,7 @@ async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
         // Ends with the last of them.
         _ = connections.recv() => return,
         _ = stage.wait_for(|stage| *stage == Stage::Cutting) => {}
-        () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} s after the signal are cut", shutdown.as_secs()),
+        () = tokio::time::sleep(shutdown) => tracing::warn!("requests that ran for {} after the signal are cut", tidegate_shared::span::whole(shutdown)),
     }
     // What is cut from here on did not leave by itself.
     core.gateway.sink.cuts.store(true, Ordering::Relaxed);

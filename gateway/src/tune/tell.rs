@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_scaler_core::tune::search::{Because, Found, Goals, Limit};
 use tidegate_scaler_core::tune::{Measured, Point, percentile};
 use tidegate_shared::replica::Phase;
+use tidegate_shared::span::{ahead, brief};
 use tidegate_shared::time::Duration;
 
 use crate::pool::Needed;
@@ -54,7 +55,11 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
 fn met(limit: Limit, seen: Option<&Measured>, goals: &Goals) -> String {
     let over = |values: Option<&Vec<Duration>>, goal: Option<Duration>| {
         let value = values.and_then(|values| percentile(values, 95)).unwrap_or_default();
-        format!("{} at the 95th percentile, over the goal of {}", span(value), span(goal.unwrap_or_default()))
+        format!(
+            "{} at the 95th percentile, over the goal of {}",
+            brief(value),
+            brief(goal.unwrap_or_default())
+        )
     };
     match limit {
         Limit::Refused if seen.is_some_and(|seen| seen.refused > 0) => {
@@ -71,7 +76,7 @@ pub(super) fn nothing(limit: Limit, goals: &Goals, trouble: Option<String>) -> S
     let goal = |what: &str, goal: Option<Duration>| {
         format!(
             "even one request at a time takes longer to {what} than the goal of {} allows",
-            span(goal.unwrap_or_default())
+            brief(goal.unwrap_or_default())
         )
     };
     match limit {
@@ -86,7 +91,7 @@ pub(super) fn nothing(limit: Limit, goals: &Goals, trouble: Option<String>) -> S
 
 /// Why there is no target: nothing was measured.
 pub(super) fn too_little(limit: Duration) -> String {
-    format!("nothing could be measured within {} s; give more with --limit", limit.as_secs())
+    format!("nothing could be measured within {}; give more with --limit", ahead(limit))
 }
 
 /// Why measuring has ended.
@@ -114,16 +119,9 @@ pub(super) fn busy(replica: &str, in_flight: u32) -> String {
 
 fn rate(seen: &Measured) -> String {
     match seen.rate() {
-        rate @ 0..10_000 => format!("{}.{} tokens/s", rate / 1000, rate % 1000 / 100),
-        rate => format!("{} tokens/s", rate / 1000),
-    }
-}
-
-fn span(time: Duration) -> String {
-    match time.as_micros() {
-        micros @ 0..10_000 => format!("{}.{} ms", micros / 1000, micros % 1000 / 100),
-        micros @ 10_000..1_000_000 => format!("{} ms", micros / 1000),
-        micros => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+        // Rounded, as the table beside it is.
+        rate @ 0..99_950 => format!("{}.{} tokens/s", (rate + 50) / 1000, (rate + 50) % 1000 / 100),
+        rate => format!("{} tokens/s", (rate + 500) / 1000),
     }
 }
 

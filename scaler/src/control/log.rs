@@ -5,6 +5,7 @@ use std::fmt::Display;
 
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
+use tidegate_shared::span::ahead;
 use tidegate_shared::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -41,7 +42,7 @@ impl Log {
 
     /// The provider does not answer.
     pub(super) fn held(&self, error: &ProviderError, retry_in: Duration) {
-        warn!("{} is held as it is, next try in {} s: {error}", self.name, retry_in.as_secs());
+        warn!("{} is held as it is, next try in {}: {error}", self.name, ahead(retry_in));
     }
 
     /// A replica became ready.
@@ -96,9 +97,9 @@ impl Log {
     /// A stop failed and will be tried again.
     pub(super) fn stop_failed(&self, id: ReplicaId, why: &str, retry_in: Duration) {
         warn!(
-            "{} could not be stopped, next try in {} s: {}",
+            "{} could not be stopped, next try in {}: {}",
             self.replica(id),
-            retry_in.as_secs(),
+            ahead(retry_in),
             indented(why)
         );
     }
@@ -106,12 +107,12 @@ impl Log {
     /// The end came before everything was stopped.
     pub(super) fn left(&self, ids: &[ReplicaId], within: Duration) {
         let names: Vec<String> = ids.iter().map(|id| self.replica(*id)).collect();
-        warn!("not stopped within {} s: {}", within.as_secs(), names.join(", "));
+        warn!("not stopped within {}: {}", ahead(within), names.join(", "));
     }
 
     /// The end came while the provider was still busy.
     pub(super) fn left_busy(&self, limit: Duration) {
-        warn!("{}: starts and stops that took over {} s are left to themselves", self.name, limit.as_secs());
+        warn!("{}: starts and stops that took over {} are left to themselves", self.name, ahead(limit));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Rule, ScaleDecision, ScaleReason};
+use crate::span::{ahead, span, whole};
 
 impl ScaleDecision {
     /// What was seen and what it needs, as `97 in progress (12 queued) need 4`: those that wait are among them.
@@ -61,8 +62,7 @@ impl ScaleDecision {
         match &self.reason {
             ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
             ScaleReason::QueueWait => {
-                let waited = self.oldest_wait.as_secs_f64();
-                write!(f, "a request has waited {waited:.1} s, {} queued", self.queued)
+                write!(f, "a request has waited {}, {} queued", span(self.oldest_wait), self.queued)
             }
             ScaleReason::FromZero => f.write_str("a request waits and no replica is ready"),
             ScaleReason::Burst { grew } => {
@@ -76,7 +76,7 @@ impl ScaleDecision {
             ScaleReason::OnTheirWay { count: 1 } => f.write_str("1 is on its way"),
             ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
             ScaleReason::Cooling { low_for, window, .. } => {
-                write!(f, "{needs}, cooling {} s of {} s", low_for.as_secs(), window.as_secs())
+                write!(f, "{needs}, cooling {} of {}", whole(*low_for), whole(*window))
             }
             ScaleReason::Survivors { percent } => {
                 write!(f, "{needs}; with one fewer, survivors would be at {percent} %")
@@ -89,8 +89,8 @@ impl ScaleDecision {
                     if *replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
                 write!(
                     f,
-                    "{needs}, but with {with} requests queued at {in_flight} in flight {} s ago; ",
-                    ago.as_secs()
+                    "{needs}, but with {with} requests queued at {in_flight} in flight {} ago; ",
+                    whole(*ago)
                 )?;
                 write!(f, "it shrinks when fewer than {} are in flight", most.saturating_add(1))
             }

@@ -244,7 +244,7 @@ fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
     Case::new(2, 1, 1, cooling(150, 1)).by_tokens(20).says(
         line,
         so,
-        "the replicas' memory is 20 % full, which needs 1 replica, and 2 are there: it shrinks to 1 in 110 s if it stays so",
+        "the replicas' memory is 20 % full, which needs 1 replica, and 2 are there: it shrinks to 1 in 1 m 50 s if it stays so",
     );
     Case::new(3, 1, 1, cooling(41, 2)).says(
         line,
@@ -266,7 +266,7 @@ fn e2_a_fleet_that_stays_tells_its_floor_its_time_of_quiet_or_its_survivors() {
     );
     all.add(Phase::Draining, 5);
     all.seen.replicas[2].in_flight = 1;
-    assert_eq!(all.finding(line).details, ["chat-3 drains since 5.0 s: 1 request to finish, at most 30 min"]);
+    assert_eq!(all.finding(line).details, ["chat-3 drains since 5.0 s: 1 request to finish, at most 30 m"]);
     Case::new(0, 0, 0, ScaleReason::Steady).says(line, Standing::No, "there is none");
     Case::new(1, 0, 0, ScaleReason::AutoscaleOff).says(line, so, "scaling is switched off, and min is 1");
 }

@@ -71,7 +71,7 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
     let parts: Vec<String> = pause.into_iter().chain(last.map(first_line)).collect();
     let details = last.map(rest).unwrap_or_default();
     let read = if details.is_empty() { "" } else { "read the engine's last lines; " };
-    let advice = format!("{read}it is tried again by itself, after pauses of up to 5 min");
+    let advice = format!("{read}it is tried again by itself, after pauses of up to 5 m");
     Some(Line::StartsFail.now(parts.join("; ")).detail(details).advise(advice))
 }
 

@@ -2,12 +2,11 @@
 
 use std::fmt::Display;
 
+pub(super) use tidegate_shared::span::{ahead, span};
 use tidegate_shared::time::Duration;
 
 /// Names in a list before the rest is counted.
 const LISTED: usize = 4;
-const MINUTE: u64 = 60;
-const HOUR: u64 = 60 * MINUTE;
 const GIB: u64 = 1 << 30;
 
 /// `1 replica`, `2 replicas`, `0 replicas`.
@@ -21,26 +20,6 @@ pub(super) fn count(number: impl Into<u64>, one: &str) -> String {
 /// `one` for 1, else `many`.
 pub(super) fn pick<'a>(number: impl Into<u64>, one: &'a str, many: &'a str) -> &'a str {
     if number.into() == 1 { one } else { many }
-}
-
-/// `0.4 s`, `12 s`, `150 s`, `25 min`, `3 h`, `4 days`.
-pub(super) fn span(time: Duration) -> String {
-    match (time.as_secs(), time.as_millis()) {
-        (_, millis @ 0..10_000) => format!("{}.{} s", millis / 1000, millis / 100 % 10),
-        (seconds @ ..600, _) => format!("{seconds} s"),
-        (seconds, _) if seconds < 2 * HOUR => format!("{} min", seconds / MINUTE),
-        (seconds, _) if seconds < 48 * HOUR => format!("{} h", seconds / HOUR),
-        (seconds, _) => format!("{} days", seconds / (24 * HOUR)),
-    }
-}
-
-/// The same for a time that is still to come, or a setting: whole seconds, rounded up.
-pub(super) fn ahead(time: Duration) -> String {
-    let whole = time.as_micros().div_ceil(1_000_000);
-    match u64::try_from(whole).unwrap_or(u64::MAX) {
-        seconds @ 0..600 => format!("{seconds} s"),
-        seconds => span(Duration::from_secs(seconds)),
-    }
 }
 
 /// How long a first token takes: `85 ms`, `1.2 s`.
@@ -95,15 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_long_as_they_are_read() {
-        let told = |millis| span(Duration::from_millis(millis));
-        assert_eq!([0, 449, 9_999, 10_000].map(told), ["0.0 s", "0.4 s", "9.9 s", "10 s"]);
-        assert_eq!([599_999, 600_000, 7_200_000].map(told), ["599 s", "10 min", "2 h"]);
-        assert_eq!(span(Duration::from_secs(86_400 * 3)), "3 days");
-        assert_eq!(
-            [0, 1, 1_000, 11_001].map(|ms| ahead(Duration::from_millis(ms))),
-            ["0 s", "1 s", "1 s", "12 s"]
-        );
+    fn a_first_token_is_told_in_milliseconds_below_a_second() {
         assert_eq!([85, 1_250].map(|ms| latency(Duration::from_millis(ms))), ["85 ms", "1.2 s"]);
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::grid::{age, wrapped};
+use crate::cli::grid::{age, latency, wrapped};
 use crate::cli::style::{Style, Tint, clean};
 use crate::tune::{Event, Source, Step};
 
@@ -116,8 +116,8 @@ impl Screen {
             return String::new();
         }
         let [columns, parts] = [
-            "AT A TIME  TOKENS/S    ±   TO FIRST TOKEN   PER NEXT TOKEN   DONE",
-            "                            MEDIAN    P95    MEDIAN    P95",
+            "AT A TIME  TOKENS/S     ±     TO FIRST TOKEN     PER NEXT TOKEN   DONE",
+            "                             MEDIAN      P95    MEDIAN      P95",
         ];
         let first = self.still(&self.style.paint(Tint::Dim, columns));
         format!("{first}{}", self.still(&self.style.paint(Tint::Dim, parts)))
@@ -210,15 +210,15 @@ fn bar(share: f64, room: usize) -> String {
 }
 
 fn row(step: &Step, style: Style) -> String {
-    let error = step.error_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0}%"));
+    let error = step.error_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %"));
     let pair = |half: Option<f64>, most: Option<f64>| match (half, most) {
-        (Some(half), Some(most)) => format!("{:>7} {:>7}", span(half), span(most)),
+        (Some(half), Some(most)) => format!("{:>8}  {:>7}", latency(half / 1e3), latency(most / 1e3)),
         _ => "-".to_owned(),
     };
     let first = pair(step.ttft_p50_ms, step.ttft_p95_ms);
     let next = pair(step.tpot_p50_ms, step.tpot_p95_ms);
     let mut text = format!(
-        "{:>9}  {:>8}  {error:>3}  {first:>15}  {next:>15}  {:>5}",
+        "{:>9}  {:>8}  {error:>4}  {first:>17}  {next:>17}  {:>5}",
         step.concurrency,
         rate(step.tokens_per_s),
         step.completed
@@ -234,14 +234,6 @@ fn row(step: &Step, style: Style) -> String {
 
 fn rate(tokens_per_s: f64) -> String {
     if tokens_per_s < 100.0 { format!("{tokens_per_s:.1}") } else { format!("{tokens_per_s:.0}") }
-}
-
-fn span(millis: f64) -> String {
-    match millis {
-        millis if millis < 10.0 => format!("{millis:.1}ms"),
-        millis if millis < 1000.0 => format!("{millis:.0}ms"),
-        millis => age(millis / 1e3),
-    }
 }
 
 #[cfg(test)]

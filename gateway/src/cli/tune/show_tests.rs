@@ -67,12 +67,12 @@ chat  chat-2 (llamacpp, 4 places) is set aside while it is measured
   prompts of 512 tokens and answers of 128 on average, a guess: of too few recent requests engines told what they took, \
 so give yours with --prompt-tokens and --output-tokens; up to 8 requests at a time
 
-  AT A TIME  TOKENS/S    ±   TO FIRST TOKEN   PER NEXT TOKEN   DONE
-                              MEDIAN    P95    MEDIAN    P95
-          1      50.0   1%    120ms    1.8s    9.3ms    26ms      8
-          4       180   1%    120ms    1.8s    9.3ms    26ms      8
-          4       180   1%    120ms    1.8s    9.3ms    26ms      8
-          8       0.0    -                -    9.3ms    26ms      8  2 refused
+  AT A TIME  TOKENS/S     ±     TO FIRST TOKEN     PER NEXT TOKEN   DONE
+                               MEDIAN      P95    MEDIAN      P95
+          1      50.0   1 %    120 ms    1.8 s    9.2 ms    26 ms      8
+          4       180   1 %    120 ms    1.8 s    9.2 ms    26 ms      8
+          4       180   1 %    120 ms    1.8 s    9.2 ms    26 ms      8
+          8       0.0     -                  -    9.2 ms    26 ms      8  2 refused
 
           1      50.0  █████████████▍
           4       180  ████████████████████████████████████████████████  target
@@ -89,7 +89,7 @@ fn a1_on_a_terminal_the_step_in_motion_is_written_over() {
     let mut screen = Screen::new(Style { terminal: true, width: 80, ..Style::PLAIN });
     let shown: Vec<String> = events().iter().map(|event| screen.take(event)).collect();
     assert!(
-        shown[1].ends_with("\r\x1b[K          1      52.0  measuring, 1 s; at least 1m 15s left"),
+        shown[1].ends_with("\r\x1b[K          1      52.0  measuring, 1 s; at least 1 m 15 s left"),
         "{:?}",
         shown[1]
     );

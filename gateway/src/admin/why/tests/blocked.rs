@@ -73,7 +73,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     case.says(
         line,
         Standing::Ahead,
-        "$1.35 of credit is left, $60.00 spent here; it lasts 30 min at $2.70/h for all deployments",
+        "$1.35 of credit is left, $60.00 spent here; it lasts 30 m at $2.70/h for all deployments",
     );
     case.view.spending.credit = Some(Money(1_350_000_000));
     assert_eq!(case.finding(line).standing, Standing::No);

@@ -54,14 +54,14 @@ fn a1_traffic_that_has_drifted_is_told_with_what_to_do() {
 fn e2_slow_first_tokens_tell_how_many_left_which_homes_and_what_it_cost() {
     let mut case = Case::new(2, 9, 2, ScaleReason::Steady);
     let (line, home) = (Line::SlowFirstToken, |id| Some(ReplicaId(id)));
-    case.says(line, Standing::No, "no request was sent in the last 300 s");
+    case.says(line, Standing::No, "no request was sent in the last 5 m");
     case.recent.count(Route::Home, home(1));
-    case.says(line, Standing::No, "the 1 request of the last 300 s was served where it belongs");
+    case.says(line, Standing::No, "the 1 request of the last 5 m was served where it belongs");
     case.recent.count(Route::Rehomed, home(1));
     case.says(
         line,
         Standing::No,
-        "none of the 2 requests of the last 300 s was served away from home, and 1 conversation moved to a new home",
+        "none of the 2 requests of the last 5 m was served away from home, and 1 conversation moved to a new home",
     );
     case.known[0].over = true;
     case.seen.replicas[0].conversations = 7;
@@ -72,7 +72,7 @@ fn e2_slow_first_tokens_tell_how_many_left_which_homes_and_what_it_cost() {
     case.says(
         line,
         Standing::Now,
-        "3 of 5 requests in the last 300 s were served away from home (2 off chat-1 and 1 off chat-2), and 1 conversation moved to a new home; what that costs is not measured yet: no stream among them has ended; chat-1 is over its load limit now",
+        "3 of 5 requests in the last 5 m were served away from home (2 off chat-1 and 1 off chat-2), and 1 conversation moved to a new home; what that costs is not measured yet: no stream among them has ended; chat-1 is over its load limit now",
     );
     case.recent.time(Route::Detour, SECOND * 2);
     case.recent.time(Route::Detour, SECOND);
@@ -130,7 +130,7 @@ fn e2_c_028_replicas_that_cannot_serve_tell_since_when_and_what_to_do() {
     assert!(fewer.is_some_and(|advice| advice.starts_with("mend what keeps it from serving")));
     case.known[0].unfit = Some((Unfit::Unreachable, now() - SECOND * 90));
     let found = case.finding(Line::ReplicasOut);
-    assert!(found.details[0].starts_with("chat-1: unreachable for 90 s: "), "{:?}", found.details);
+    assert!(found.details[0].starts_with("chat-1: unreachable for 1 m 30 s: "), "{:?}", found.details);
     assert_eq!(found.advice, None);
 }
 

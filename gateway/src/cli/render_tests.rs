@@ -171,7 +171,8 @@ fn e1_decisions_that_change_nothing_are_told_in_one_row() {
     let all = [
         decision(11, 1, 1, "cooling"),
         decision(12, 1, 1, "steady"),
-        decision(13, 1, 1, "cooling"),
+        decision(13, 1, 1, "survivors"),
+        decision(14, 1, 1, "price_cap"),
         decision(14, 1, 1, "price_cap"),
         decision(15, 1, 1, "steady"),
         decision(16, 1, 1, "at_min"),
@@ -180,7 +181,7 @@ fn e1_decisions_that_change_nothing_are_told_in_one_row() {
     ];
     let expected = "   DECIDED  REPLICAS  WHY
   11 s ago         1  cooling at 11; and 2 alike since 13 s ago
-  14 s ago         1  price_cap at 14
+  14 s ago         1  price_cap at 14; and 1 alike since 14 s ago
   15 s ago         1  steady at 15; and 1 alike since 16 s ago
   17 s ago    0 -> 1  from_zero at 17
   18 s ago         0  steady at 18

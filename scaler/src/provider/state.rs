@@ -10,7 +10,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use thiserror::Error;
 use tidegate_shared::id::DeploymentName;
 
@@ -19,6 +22,9 @@ use super::process::port::Ports;
 
 /// Longest name of a deployment, in bytes, that can have a folder.
 const NAME_LIMIT: usize = 128;
+
+/// How long a lock may outlive the process that took it, before somebody else is taken to have it.
+const INHERITED: Duration = Duration::from_secs(1);
 
 /// The file that tells the configuration that the directory was used with last.
 const USED_WITH: &str = ".configuration";
@@ -170,20 +176,33 @@ impl Drop for Claim {
     }
 }
 
+/// Whether the process of that number still runs.
+fn is_alive(holder: &str) -> bool {
+    let pid = holder.trim().parse().ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// The lock on `dir`. One whose owner was killed while it started an engine is held on by that child until it is the
+/// engine, which does not inherit it: a matter of milliseconds, which is waited for.
 fn lock(dir: &Path) -> Result<File, StateDirError> {
     let path = dir.join(".lock");
     let opened =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
     let mut file = opened.map_err(failed("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            file.read_to_string(&mut holder).map_err(failed("read", &path))?;
+    let until = Instant::now() + INHERITED;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
+        }
+        let mut holder = String::new();
+        file.rewind().and_then(|()| file.read_to_string(&mut holder)).map_err(failed("read", &path))?;
+        if is_alive(&holder) || Instant::now() > until {
             let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
             return Err(StateDirError::Held { path: dir.to_owned(), holder });
         }
-        Err(TryLockError::Error(source)) => return Err(failed("lock", &path)(source)),
+        std::thread::sleep(Duration::from_millis(5));
     }
     // For the message above only.
     let note =
@@ -248,6 +267,22 @@ mod tests {
         let nonce = first.nonce.clone();
         drop(first);
         assert_eq!(StateDir::open(dir.path()).unwrap().nonce, nonce);
+    }
+
+    #[test]
+    fn c005_a_lock_that_a_child_of_a_killed_gateway_still_holds_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(StateDir::open(dir.path()).unwrap());
+        let inherited = File::options().read(true).write(true).open(dir.path().join(".lock")).unwrap();
+        inherited.lock().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        fs::write(dir.path().join(".lock"), ended.id().to_string()).unwrap();
+        let path = dir.path().to_owned();
+        let opens = std::thread::spawn(move || StateDir::open(&path).map(|state| state.nonce.clone()));
+        std::thread::yield_now();
+        drop(inherited);
+        opens.join().unwrap().unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Rule, ScaleDecision, ScaleReason};
-use crate::span::{ahead, span, whole};
+use crate::span::{span, whole};
 
 impl ScaleDecision {
     /// What was seen and what it needs, as `97 in progress (12 queued) need 4`: those that wait are among them.

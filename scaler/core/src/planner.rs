@@ -19,7 +19,7 @@ use crate::guard::window::Window;
 use crate::offer::sizes;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
-use blocks::Missing;
+use blocks::{Missing, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
@@ -65,6 +65,8 @@ pub struct Plan {
     pub next: Instant,
     /// Whether room under the gateway's cap can come by itself.
     pub room_comes: bool,
+    /// Whether nothing but the gateway's cap keeps some that are missing from being started.
+    pub needs_room: bool,
     /// What was seen, and why `target` is what it is.
     pub why: ScaleDecision,
 }
@@ -201,6 +203,7 @@ impl Planner {
             && target == self.sizing.floor();
         let wanted = if by_min { ScaleReason::BelowMin } else { reason.clone() };
         let reasons = self.reasons(reason, needed, missing, supply, now);
+        let needs_room = missing.starts > 0 && only_the_cap(&reasons);
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
         Plan {
             target,
@@ -210,6 +213,7 @@ impl Planner {
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
+            needs_room,
             why: ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) },
         }
     }

@@ -4,7 +4,6 @@
 use tidegate_scaler_core::budget::Moment;
 use tidegate_scaler_core::planner::Supply;
 use tidegate_scaler_core::reconcile::{Action, reconcile};
-use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::replica::{ReplicaFacts, Starts};
 use tidegate_shared::time::Instant;
 
@@ -54,8 +53,7 @@ impl Control {
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
             let starts = u32::try_from(starts).unwrap_or(u32::MAX);
             budget.ordered(&self.name, starts);
-            let capped = plan.why.blocks().any(|block| matches!(block, ScaleReason::GatewayCap { .. }));
-            budget.capped(&self.name, capped);
+            budget.capped(&self.name, plan.needs_room);
             let mut left = supply;
             left.grant.room.iter_mut().for_each(|room| room.left = room.left.saturating_sub(starts));
             (room, plan, actions, left)

@@ -184,7 +184,7 @@ impl Budget {
         }
     }
 
-    /// Whether `name` needs more just now than the cap has room for.
+    /// Whether `name` would start some just now, were there room under the cap.
     pub fn capped(&mut self, name: &DeploymentName, capped: bool) {
         if let Some(account) = self.accounts.get_mut(name) {
             account.capped = capped;

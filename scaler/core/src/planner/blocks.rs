@@ -31,6 +31,14 @@ impl Missing {
     }
 }
 
+/// Whether the gateway's cap, and nothing else, keeps what is missing from being started. What is over `max` as well is not
+/// missing.
+pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> bool {
+    let mut blocks = std::iter::once(reason).chain(also).filter(|block| **block != ScaleReason::AtMax);
+    let cap = |block: &ScaleReason| matches!(block, ScaleReason::GatewayCap { .. });
+    blocks.next().is_some_and(cap) && blocks.next().is_none()
+}
+
 impl Planner {
     /// What `starts` replicas are started on now.
     pub(super) fn orders(&self, starts: u32, supply: &Supply, now: Instant) -> Vec<Offer> {

@@ -75,6 +75,8 @@ fn c2_all_that_blocks_growth_is_told_and_it_resumes_at_the_next_evaluation_after
         let plan = story.planner.tick(&seen, &supply);
         assert_eq!(words(&plan.why), expected(&blocks, None), "{}", plan.why);
         assert_eq!(plan.orders.len(), if blocks.is_empty() { 2 } else { 0 }, "{blocks:?}");
+        // At max nothing that the cap would have to make room for is missing.
+        assert_eq!(plan.needs_room, blocks == [Block::GatewayCap], "{blocks:?}");
         let told = plan.why.to_string();
         assert_eq!(told.matches("; also, ").count(), blocks.len().saturating_sub(1), "{told}");
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use tidegate_scaler_core::budget::{Budget, Room};
-use tidegate_shared::decision::ScaleDecision;
+use tidegate_shared::decision::{ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Offer, Price};
@@ -137,11 +137,14 @@ impl ControlStatus {
         self.lock().newest.clone()
     }
 
-    /// Takes in a decision; tells whether it changed the target or the kind of reason.
+    /// Takes in a decision; tells whether it changed the target, the kind of reason, or what blocks growth.
     pub(super) fn record(&self, decision: &ScaleDecision) -> bool {
         let mut view = self.lock();
-        let what = |decision: &ScaleDecision| (decision.target, decision.reason.as_str());
-        let changed = view.newest.as_ref().map(what) != Some(what(decision));
+        let alike = |last: &ScaleDecision| {
+            (last.target, last.reason.as_str()) == (decision.target, decision.reason.as_str())
+                && last.blocks().map(ScaleReason::as_str).eq(decision.blocks().map(ScaleReason::as_str))
+        };
+        let changed = !view.newest.as_ref().is_some_and(alike);
         if changed {
             *view.by_reason.entry(decision.reason.as_str()).or_default() += 1;
             if view.history.len() >= HISTORY {
@@ -221,7 +224,7 @@ impl ControlStatus {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_shared::decision::{Rule, ScaleReason};
+    use tidegate_shared::decision::Rule;
 
     use super::*;
 
@@ -265,6 +268,16 @@ mod tests {
         );
         assert_eq!(view.by_reason["cooling"], 1);
         assert_eq!(status.newest().unwrap().at, Instant::from_micros(5));
+    }
+
+    #[test]
+    fn c2_what_else_blocks_growth_is_in_the_history_when_it_comes_and_goes() {
+        let status = ControlStatus::default();
+        let blocked = |at, also| ScaleDecision { also, ..decision(at, 2, ScaleReason::NoCapacity) };
+        assert!(status.record(&blocked(1, vec![])));
+        assert!(status.record(&blocked(2, vec![ScaleReason::NoCredit])));
+        assert!(!status.record(&blocked(3, vec![ScaleReason::NoCredit])));
+        assert!(status.record(&blocked(4, vec![])));
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Table {
                            records are written there again";
                 return Err(why.to_owned());
             }
-            Err(Lost::Touched) if self.is_intact() => return Ok(None),
+            Err(Lost::Touched) if self.is_intact()? => return Ok(None),
             Err(Lost::Touched) => "was overwritten".to_owned(),
             Err(Lost::Gone) => "was deleted or moved away".to_owned(),
             Err(Lost::LogGone) => "has lost its log".to_owned(),
@@ -126,17 +126,25 @@ impl Table {
 
     /// Whether a file that somebody has changed still holds all that was written. What another program wrote by way of
     /// the database is its right, as long as it is still this database.
-    fn is_intact(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// Why it cannot be read at present: nothing is known of it, so it is looked at again before anything is written.
+    fn is_intact(&mut self) -> Result<bool, String> {
         let path = self.place.path().to_owned();
-        let Some(mirror) = &self.mirror else { return true };
+        let Some(mirror) = &self.mirror else { return Ok(true) };
         let by_others = self.db().and_then(version).is_ok_and(|now| now != self.version);
         let read = if by_others { mirror.is_ours(&path, self.run) } else { mirror.is_like(&path) };
         let intact = match read {
             Ok(intact) => intact,
-            Err(error) => !matches!(
-                error.sqlite_error_code(),
-                Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown)
-            ),
+            Err(error) => match error.sqlite_error_code() {
+                Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) => false,
+                _ => {
+                    return Err(format!(
+                        "somebody has changed it, and it cannot be read: {}",
+                        schema::told(&error)
+                    ));
+                }
+            },
         };
         if intact {
             let other = if by_others { Mirror::of(&path).ok() } else { None };
@@ -144,7 +152,7 @@ impl Table {
             self.version = self.db().and_then(version).unwrap_or(self.version);
             self.place.mark();
         }
-        intact
+        Ok(intact)
     }
 
     /// Copies all that is in the open database into a new file at its path, and goes on there; what is in memory only, where
@@ -207,8 +215,9 @@ impl Table {
             let change = mirror.db().transaction()?;
             put(change, batch, run, mirror::LAST)
         });
-        if written.is_some_and(|written| written.is_err()) {
-            self.mirror = Some(Mirror::of(self.place.path())?);
+        if !matches!(written, Some(Ok(()))) {
+            // The batch is on the disk: a copy that cannot be had is tried for again behind the next one.
+            self.mirror = Mirror::of(self.place.path()).ok();
         }
         Ok(())
     }

@@ -72,7 +72,11 @@ impl StateDir {
     pub fn open(path: &Path) -> Result<Arc<Self>, StateDirError> {
         make_dir(path).map_err(failed("make the state directory", path))?;
         let path = path.canonicalize().map_err(failed("find the state directory", path))?;
-        let lock = lock(&path)?;
+        let until = Instant::now() + INHERITED;
+        let lock = lock(&path, || {
+            std::thread::sleep(Duration::from_millis(5));
+            Instant::now() < until
+        })?;
         let nonce = nonce(&path.join(".nonce"))?;
         Ok(Arc::new(Self { path, nonce, ports: Ports::default(), claimed: Arc::default(), _lock: lock }))
     }
@@ -184,12 +188,13 @@ fn is_alive(holder: &str) -> bool {
 
 /// The lock on `dir`. One whose owner was killed while it started an engine is held on by that child until it is the
 /// engine, which does not inherit it: a matter of milliseconds, which is waited for.
-fn lock(dir: &Path) -> Result<File, StateDirError> {
+///
+/// `wait` is called between two tries, and tells whether to try again.
+fn lock(dir: &Path, mut wait: impl FnMut() -> bool) -> Result<File, StateDirError> {
     let path = dir.join(".lock");
     let opened =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
     let mut file = opened.map_err(failed("open", &path))?;
-    let until = Instant::now() + INHERITED;
     loop {
         match file.try_lock() {
             Ok(()) => break,
@@ -198,11 +203,10 @@ fn lock(dir: &Path) -> Result<File, StateDirError> {
         }
         let mut holder = String::new();
         file.rewind().and_then(|()| file.read_to_string(&mut holder)).map_err(failed("read", &path))?;
-        if is_alive(&holder) || Instant::now() > until {
+        if is_alive(&holder) || !wait() {
             let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
             return Err(StateDirError::Held { path: dir.to_owned(), holder });
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
     // For the message above only.
     let note =
@@ -278,11 +282,11 @@ mod tests {
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
         fs::write(dir.path().join(".lock"), ended.id().to_string()).unwrap();
-        let path = dir.path().to_owned();
-        let opens = std::thread::spawn(move || StateDir::open(&path).map(|state| state.nonce.clone()));
-        std::thread::yield_now();
-        drop(inherited);
-        opens.join().unwrap().unwrap();
+        let refused = lock(dir.path(), || false).unwrap_err().to_string();
+        assert!(refused.contains(&format!("in use by process {}", ended.id())), "{refused}");
+        let mut inherited = Some(inherited);
+        lock(dir.path(), || inherited.take().is_some()).unwrap();
+        assert!(inherited.is_none(), "it was waited for");
     }
 
     #[test]

@@ -56,9 +56,9 @@ pub fn identify(
     body: Bytes,
     directory: &Directory,
 ) -> Result<Identified, ApiError> {
-    if let Some(coding) =
-        fields.get(Name::ContentEncoding).filter(|coding| !coding.eq_ignore_ascii_case(b"identity"))
-    {
+    let plain = |coding: &[u8]| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity");
+    let codings = fields.all(Name::ContentEncoding).flat_map(|codings| codings.split(|byte| *byte == b','));
+    if let Some(coding) = codings.map(<[u8]>::trim_ascii).find(|coding| !plain(coding)) {
         return Err(ApiError::coded_body(coding));
     }
     // What a header names needs no hash of its prompt.
@@ -179,6 +179,32 @@ mod tests {
             conversation_headers: headers.iter().map(|name| HeaderName::from_static(name)).collect(),
             meter: DeploymentMeter::new(model),
         })
+    }
+
+    #[test]
+    fn a_body_that_is_compressed_is_refused_and_one_that_is_not_is_read_however_that_is_said() {
+        let directory = Directory::new(vec![deployment("a", &[])]);
+        let told = |codings: &[&str]| {
+            let mut fields = Fields::default();
+            codings.iter().for_each(|coding| fields.add(b"content-encoding", coding.as_bytes()));
+            let body = r#"{"model":"a","messages":[{"role":"user","content":"hi"}]}"#;
+            identify(Operation::ChatCompletions, &fields, body.into(), &directory).map(drop)
+        };
+        for plain in
+            [&[][..], &["identity"], &["Identity"], &[""], &["identity, identity"], &["identity", ""]]
+        {
+            told(plain).expect("it is read as it is");
+        }
+        for coded in [&["gzip"][..], &["identity", "gzip"], &["identity, gzip"], &["gzip,"], &["", " gzip "]]
+        {
+            let refused = told(coded).expect_err("compressed");
+            assert_eq!(refused.status, 415, "{coded:?}");
+            assert!(
+                refused.error.message.contains("content-encoding is `gzip`"),
+                "{}",
+                refused.error.message
+            );
+        }
     }
 
     #[test]

@@ -66,7 +66,8 @@ async fn e1_the_decision_in_the_status_agrees_with_the_figures_beside_it() {
         let figure = |of: &Value, name: &str| of[name].as_u64().expect(name);
         let here = ["in_flight", "queued", "promised"].map(|name| figure(chat, name));
         assert_eq!(figure(decision, "demand"), here.iter().sum::<u64>(), "{chat}");
-        assert_eq!((&decision["queued"], &decision["age_s"]), (&chat["queued"], &0.0.into()), "{chat}");
+        assert_eq!(decision["queued"], chat["queued"], "{chat}");
+        assert!(decision["age_s"].as_f64().is_some_and(|age| age >= 0.0), "{chat}");
     }
     clients.iter().for_each(tokio::task::JoinHandle::abort);
 }

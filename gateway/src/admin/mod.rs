@@ -166,7 +166,10 @@ impl Admin {
             oldest_wait_s: seen.oldest_wait.as_secs_f64(),
             conversations,
             replicas,
-            decision: view.newest.as_ref().map(told),
+            decision: view.newest.as_ref().map(|decision| DecisionStatus {
+                age_s: view.looked.map_or(0.0, |at| seen.at.since(at).as_secs_f64()),
+                ..told(decision)
+            }),
             decisions: view.history.iter().rev().map(told).chain(before).take(MOST_DECISIONS).collect(),
             money: (watched.provider != "static").then(|| {
                 MoneyStatus::new(view.spending, view.listed(now), sizing.worst_case(base_fee), base_fee)
@@ -207,7 +210,8 @@ impl Admin {
             watched.meter.gauges(&Figures {
                 queued: seen.queued,
                 conversations,
-                target: view.newest.map(|decision| decision.target),
+                // What the loop works towards, not what it would decide now.
+                target: watched.control.newest().map(|decision| decision.target),
                 in_flight: seen.replicas.iter().map(|facts| (name(facts.id), facts.in_flight)).collect(),
                 phases: PHASES.map(|phase| (phase, u32::try_from(count(phase)).unwrap_or(u32::MAX))).to_vec(),
                 decisions: view.by_reason,

@@ -1,13 +1,17 @@
-//! What the newest decision was made from, left where whoever shows the fleet can make it anew from figures of the moment: so
-//! that a sentence agrees with the figures beside it. Changes nothing that the loop goes by.
+//! What the newest decision was made from, left where whoever shows the fleet can make it anew from figures of the moment, offers
+//! and money among them: so that a sentence agrees with the figures beside it. Changes nothing that the loop goes by.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use tidegate_scaler_core::budget::{Grant, Moment};
 use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
+use tidegate_shared::id::DeploymentName;
 
 use super::book::Book;
+use crate::house::House;
+use crate::provider::Provider;
 
 /// A place for it; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -18,9 +22,26 @@ pub(super) struct Basis(Arc<Mutex<Option<Made>>>);
 pub(super) struct Made {
     pub(super) planner: Planner,
     pub(super) book: Book,
+    /// Of this, what it may keep and who is on the way to it and from it still holds; the rest is asked for anew.
     pub(super) supply: Supply,
+    pub(super) name: DeploymentName,
+    pub(super) house: House,
+    /// As long as the loop lives.
+    pub(super) provider: Weak<dyn Provider>,
     /// The provider does not answer.
     pub(super) silent: bool,
+}
+
+impl Made {
+    /// What may be had may have changed since the loop looked; `None` once there is no loop any more.
+    fn look_again(&mut self, seen: &Observation) -> Option<()> {
+        let (name, now) = (&self.name, seen.at);
+        self.supply.offers = self.provider.upgrade()?.offers();
+        let grant = self.house.with_budget(now, |budget, paid| budget.grant(name, Moment { now, paid }));
+        let Grant { most, parked, .. } = self.supply.grant;
+        self.supply.grant = Grant { most, parked, ..grant };
+        Some(())
+    }
 }
 
 impl Basis {
@@ -38,7 +59,9 @@ impl Basis {
     /// What would be decided on `seen`; `None` before the first evaluation.
     pub(super) fn decide(&self, seen: &Observation) -> Option<ScaleDecision> {
         let made = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Made { mut planner, mut book, supply, silent } = made?;
+        let mut made = made?;
+        made.look_again(seen)?;
+        let Made { mut planner, mut book, supply, silent, .. } = made;
         book.became_ready(seen).iter().for_each(|_| planner.became_ready());
         let seen = book.refine(seen.clone());
         Some(if silent { planner.hold(&seen, &supply) } else { planner.tick(&seen, &supply).why })

@@ -1,6 +1,8 @@
 //! One evaluation of the control loop: observe, see what may be had, tick, act; or hold the fleet as it is, while its provider
 //! does not answer. Decides no size.
 
+use std::sync::Arc;
+
 use tidegate_scaler_core::budget::Moment;
 use tidegate_scaler_core::planner::Supply;
 use tidegate_scaler_core::reconcile::{Action, reconcile};
@@ -54,9 +56,7 @@ impl Control {
             let starts = u32::try_from(starts).unwrap_or(u32::MAX);
             budget.ordered(&self.name, starts);
             budget.capped(&self.name, plan.needs_room);
-            let mut left = supply;
-            left.grant.room.iter_mut().for_each(|room| room.left = room.left.saturating_sub(starts));
-            (room, plan, actions, left)
+            (room, plan, actions, supply)
         });
         let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
@@ -96,7 +96,9 @@ impl Control {
     /// Leaves what was gone by for whoever shows the fleet.
     fn lay(&self, supply: Supply, silent: bool) {
         if let Some(planner) = self.planner.clone() {
-            self.status.basis.lay(Made { planner, book: self.book.clone(), supply, silent });
+            let (name, house) = (self.name.clone(), self.house.clone());
+            let (book, provider) = (self.book.clone(), Arc::downgrade(&self.provider));
+            self.status.basis.lay(Made { planner, book, supply, name, house, provider, silent });
         }
     }
 }

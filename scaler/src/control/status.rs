@@ -31,7 +31,9 @@ pub struct ControlStatus {
 pub struct ControlView {
     /// The newest decision; none before the first evaluation, and never one for a static fleet.
     pub newest: Option<ScaleDecision>,
-    /// The last [`HISTORY`] decisions that changed the target or the kind of reason, oldest first.
+    /// When the loop last looked, where `newest` was made anew for whoever asks.
+    pub looked: Option<Instant>,
+    /// The last [`HISTORY`] decisions that changed the target, the kind of reason or what blocks growth, oldest first.
     pub history: VecDeque<ScaleDecision>,
     /// How many decisions each kind of reason led to, counted where `history` is extended.
     pub by_reason: BTreeMap<&'static str, u64>,
@@ -129,7 +131,8 @@ impl ControlStatus {
     pub fn view_of(&self, seen: &Observation) -> ControlView {
         let newest = self.basis.decide(seen);
         let view = self.view();
-        ControlView { newest: newest.or(view.newest), ..view }
+        let looked = view.newest.as_ref().map(|decision| decision.at);
+        ControlView { newest: newest.or(view.newest), looked, ..view }
     }
 
     /// The newest decision alone.

@@ -7,7 +7,7 @@ use tidegate_shared::time::Instant;
 /// One scaling evaluation (E1).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecisionStatus {
-    /// Seconds since it was made.
+    /// Seconds since it was made; of the newest, whose figures are those of now, since the loop last looked.
     pub age_s: f64,
     /// How the need was worked out: `concurrency`, `token-load`, `jobs`; empty where the gateway does not tell.
     #[serde(default)]

@@ -2,6 +2,7 @@
 
 use tidegate_scaler_core::budget::Bounds;
 use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::offer::Money;
 
 use super::*;
 
@@ -162,7 +163,9 @@ async fn e1_the_decision_that_is_shown_is_of_the_figures_beside_it_and_changes_n
     for (in_flight, needed, target) in [(0, 0, 1), (1, 1, 1), (33, 2, 2), (97, 4, 3)] {
         let mut seen = world.observe();
         (seen.in_flight, seen.at) = (in_flight, seen.at + Duration::from_millis(400));
-        let shown = run.status.view_of(&seen).newest.unwrap();
+        let view = run.status.view_of(&seen);
+        let (shown, looked) = (view.newest.unwrap(), recorded.as_ref().map(|decision| decision.at));
+        assert_eq!(view.looked, looked, "how old that is which the loop goes by");
         assert_eq!(
             (shown.at, shown.demand, shown.needed, shown.target),
             (seen.at, in_flight, needed, target)
@@ -178,4 +181,21 @@ async fn e1_the_decision_that_is_shown_is_of_the_figures_beside_it_and_changes_n
     let shown = run.status.view_of(&seen).newest.unwrap();
     assert_eq!((shown.demand, shown.target, shown.reason.as_str()), (97, 1, "provider_error"));
     assert_eq!(shown.also.iter().map(ScaleReason::as_str).collect::<Vec<_>>(), ["at_max"]);
+}
+
+/// A cause that has gone is told no longer, even before the loop has looked again.
+#[tokio::test(start_paused = true)]
+async fn e1_m3_a_credit_that_was_just_added_is_in_the_way_of_nothing_that_is_shown() {
+    let (world, house) =
+        (World::new(), House::new(Bounds { replicas: None, credit: Some(Money::default()) }));
+    let run = sharing(&world, "a", &house);
+    world.arrive(1);
+    run.pass(2).await;
+    let words = || {
+        let newest = run.status.view_of(&world.observe()).newest.unwrap();
+        newest.blocks().map(ScaleReason::as_str).collect::<Vec<_>>()
+    };
+    assert_eq!(words(), ["no_credit"]);
+    house.top_up(Money(5_000_000), world.observe().at).unwrap();
+    assert_eq!(words(), [""; 0]);
 }

@@ -94,20 +94,20 @@ pub enum ScaleReason {
         /// Requests, rounded up.
         waiting: u32,
     },
-    /// Fewer would do by the target, but requests queued before so many were in flight (A4, B5).
+    /// Fewer would do by the target, but requests queued when no more were in progress (A4, B5).
     QueuedBefore {
         /// On so many replicas.
         replicas: u32,
-        /// With so many in flight there.
+        /// With so many in progress there.
         in_flight: u32,
         /// So long ago.
         ago: Duration,
-        /// The most in flight that one fewer may be left with.
+        /// The most in progress that one fewer may be left with.
         most: u32,
     },
-    /// Load is low, but one fewer would be too few for the requests in flight (B5).
+    /// Load is low, but one fewer would be too few for the requests in progress (B5).
     FewPlaces {
-        /// The most in flight that one fewer may be left with.
+        /// The most in progress that one fewer may be left with.
         most: u32,
     },
     /// Demand was low for the whole window (A4, B5).
@@ -167,6 +167,22 @@ impl ScaleReason {
     /// Whether it keeps a fleet from growing that should (C2).
     pub fn blocks(&self) -> bool {
         Self::BLOCKING.contains(&self.as_str())
+    }
+
+    /// Whether the fleet keeps its size by itself, as its load comes and goes: several such decisions in a row are no steps.
+    pub const fn is_quiet(&self) -> bool {
+        matches!(
+            self,
+            Self::Steady
+                | Self::Cooling { .. }
+                | Self::QueuedBefore { .. }
+                | Self::FewPlaces { .. }
+                | Self::WouldQueue { .. }
+                | Self::Survivors { .. }
+                | Self::AtMin
+                | Self::Demand
+                | Self::Confirming { .. }
+        )
     }
 
     /// What blocks growth, as a clause of its own; empty for what does not.

@@ -236,12 +236,9 @@ fn decisions(decisions: &[DecisionStatus], style: Style) -> String {
 /// Each decision, newest first, and those before it that are told with it: as long as a fleet keeps its size, and nothing or
 /// the same holds it back, its load comes and goes, and steps would be lost among that.
 fn folded(decisions: &[DecisionStatus]) -> Vec<(&DecisionStatus, &[DecisionStatus])> {
-    const QUIET: [&str; 8] =
-        ["steady", "cooling", "queued_before", "few_places", "at_min", "demand", "confirming", "survivors"];
     let idle = |one: &DecisionStatus| one.current == one.target;
-    let quiet = |one: &DecisionStatus| QUIET.contains(&one.reason.as_str());
     let groups = decisions.chunk_by(|a, b| {
-        let alike = a.reason == b.reason || (quiet(a) && quiet(b));
+        let alike = a.reason == b.reason || (a.quiet && b.quiet);
         alike && idle(a) && idle(b) && a.target == b.target
     });
     groups.filter_map(|group| group.split_first()).collect()

@@ -164,8 +164,10 @@ fn e1_q2_who_was_told_to_come_back_stands_beside_the_queue() {
 fn e1_decisions_that_change_nothing_are_told_in_one_row() {
     let decision = |age_s: u32, current: u32, target: u32, reason: &str| {
         let text = format!("{reason} at {age_s}");
+        let quiet = ["cooling", "steady", "survivors", "at_min"].contains(&reason);
         let told = serde_json::json!({"age_s": age_s, "demand": 0, "queued": 0, "oldest_wait_s": 0, "needed": 0,
-            "current": current, "target": target, "reason": reason, "text": text});
+            "current": current, "target": target, "reason": reason, "text": text,
+            "quiet": quiet});
         serde_json::from_value::<DecisionStatus>(told).expect("the documented shape")
     };
     let all = [

@@ -153,7 +153,7 @@ fn e1_memory_load_and_blocked_growth_are_told_with_their_numbers() {
 fn a4_b5_what_a_queue_has_shown_is_told_with_when_it_shrinks() {
     let ago = Duration::from_secs(40);
     let shown = |replicas| ScaleReason::QueuedBefore { replicas, in_flight: 6, ago, most: 4 };
-    let ends = "requests queued at 6 in flight 40 s ago; it shrinks when fewer than 5 are in flight";
+    let ends = "requests queued at 6 in progress 40 s ago; it shrinks when fewer than 5 are in progress";
     assert_eq!(
         said(9, 1, 2, shown(1)),
         format!("9 in progress (3 queued) need 1, but with 1 replica {ends}")
@@ -161,7 +161,7 @@ fn a4_b5_what_a_queue_has_shown_is_told_with_when_it_shrinks() {
     assert!(said(9, 1, 2, shown(2)).contains("but with 2 replicas requests"));
     assert_eq!(
         said(15, 1, 2, ScaleReason::FewPlaces { most: 8 }),
-        "15 in progress (3 queued) need 1; one fewer should have 8 in flight at most, and 15 are",
+        "15 in progress (3 queued) need 1; one fewer should have 8 in progress at most, and 15 are",
     );
 }
 

@@ -89,13 +89,17 @@ impl ScaleDecision {
                     if *replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
                 write!(
                     f,
-                    "{needs}, but with {with} requests queued at {in_flight} in flight {} ago; ",
+                    "{needs}, but with {with} requests queued at {in_flight} in progress {} ago; ",
                     whole(*ago)
                 )?;
-                write!(f, "it shrinks when fewer than {} are in flight", most.saturating_add(1))
+                write!(f, "it shrinks when fewer than {} are in progress", most.saturating_add(1))
             }
             ScaleReason::FewPlaces { most } => {
-                write!(f, "{needs}; one fewer should have {most} in flight at most, and {} are", self.demand)
+                write!(
+                    f,
+                    "{needs}; one fewer should have {most} in progress at most, and {} are",
+                    self.demand
+                )
             }
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
             ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),

@@ -34,6 +34,9 @@ pub struct DecisionStatus {
     pub reason: String,
     /// Why, for people, with its numbers.
     pub text: String,
+    /// Whether the fleet kept its size by itself: several of these in a row can be told as one.
+    #[serde(default)]
+    pub quiet: bool,
     /// All that kept the fleet from growing, as words; nothing where nothing did (C2).
     #[serde(default)]
     pub blocked: Vec<String>,
@@ -55,6 +58,7 @@ impl DecisionStatus {
             target: decision.target,
             reason: decision.reason.as_str().to_owned(),
             text: decision.to_string(),
+            quiet: decision.reason.is_quiet(),
             blocked: decision.blocks().map(|block| block.as_str().to_owned()).collect(),
         }
     }

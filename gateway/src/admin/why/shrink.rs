@@ -38,14 +38,14 @@ pub(super) fn stays(facts: &Facts<'_>) -> Finding {
             facts.needs(decision),
             are(current)
         )),
-        ScaleReason::WouldQueue { waiting } => line.now(format!(
+        ScaleReason::WouldQueue { waiting } => line.normal(format!(
             "{}, and {} there: without one, {} would wait inside the engines, as far as they have shown how many they run at a time",
             facts.needs(decision),
             are(current),
             count(u64::from(*waiting), "request")
         )),
         ScaleReason::QueuedBefore { .. } | ScaleReason::FewPlaces { .. } => {
-            line.now(format!("{decision}; {} there", are(current)))
+            line.normal(format!("{decision}; {} there", are(current)))
         }
         ScaleReason::NoData => line.now("the engines do not tell what they hold, so none is let go"),
         ScaleReason::ProviderError => line.now("the provider does not answer, so the fleet is held as it is"),

@@ -32,7 +32,7 @@ fn e2_b5_a_fleet_that_stays_for_its_places_tells_who_would_wait() {
     let places = Case::new(2, 12, 1, ScaleReason::WouldQueue { waiting: 4 }).by_tokens(1);
     places.says(
         Line::WontDrop,
-        Standing::Now,
+        Standing::Normal,
         "the replicas' memory is 1 % full, which needs 1 replica, and 2 are there: without one, 4 requests would wait inside the engines, as far as they have shown how many they run at a time",
     );
 }
@@ -346,8 +346,8 @@ fn a4_e2_what_a_queue_has_shown_keeps_a_fleet_and_is_told() {
     let ago = SECOND * 40;
     Case::new(3, 9, 1, ScaleReason::QueuedBefore { replicas: 1, in_flight: 5, ago, most: 8 }).says(
         Line::WontDrop,
-        Standing::Now,
-        "9 in progress need 1, but with 1 replica requests queued at 5 in flight 40 s ago; it shrinks when fewer than 9 are in flight; 3 are there",
+        Standing::Normal,
+        "9 in progress need 1, but with 1 replica requests queued at 5 in progress 40 s ago; it shrinks when fewer than 9 are in progress; 3 are there",
     );
 }
 

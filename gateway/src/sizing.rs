@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::provide::Records;
 
 /// The setting that can be tuned.
-const TARGET: &str = "target_concurrency";
+pub(crate) const TARGET: &str = "target_concurrency";
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,7 +299,7 @@ fn value_of(sizing: &Sizing, key: &str) -> Value {
         "min" => Value::from(sizing.min),
         "max" => Value::from(sizing.max),
         "mode" => Value::from(if sizing.mode == Mode::Flex { "flex" } else { "active" }),
-        TARGET => Value::from(sizing.target()),
+        TARGET => Value::from(sizing.target_concurrency),
         "price_cap" => sizing.price_cap.map_or(Value::Null, |cap| dollars::number(cap.0)),
         _ => Value::from(sizing.autoscale),
     }

@@ -25,7 +25,7 @@ use super::status::DecisionStatus;
 use super::{Admin, Watched, dollars, explain};
 use crate::config::{RESIZABLE, amount};
 use crate::openai::ApiError;
-use crate::sizing::{Origin, sentence};
+use crate::sizing::{Origin, TARGET, sentence};
 
 /// Largest body of a change, in bytes.
 const MOST_BODY: u64 = 64 << 10;
@@ -54,8 +54,11 @@ pub struct SizingAnswer {
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SizingValue {
-    /// Its value in force.
+    /// Its value.
     pub value: Value,
+    /// What goes in its place, where something else bounds it: no replica is given more than `concurrency_limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<Value>,
     /// Where it comes from: `set`, `tuned`, `configuration` or `default`.
     pub from: String,
     /// Seconds since it was set or tuned, where it was.
@@ -133,7 +136,9 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
         };
         let age_s = age.map(|age| age.as_secs_f64());
         let file = age.map(|_| watched.resizer.of_file(&key));
-        (key, SizingValue { value, from: from.to_owned(), age_s, file, on })
+        let most = Value::from(watched.resizer.sizing().target());
+        let in_force = (key == TARGET && value != most).then_some(most);
+        (key, SizingValue { value, in_force, from: from.to_owned(), age_s, file, on })
     };
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };

@@ -224,6 +224,8 @@ pub(super) fn origin(key: &str, setting: &SizingValue) -> String {
     let ago = setting.age_s.map(|ago| format!(" {} ago", age(ago))).unwrap_or_default();
     let other = setting.file.as_ref().filter(|file| **file != setting.value);
     let instead = other.map(|file| format!(" instead of {}", shown(key, file))).unwrap_or_default();
+    let bound = setting.in_force.as_ref().map(|value| format!("; {} is in force", shown(key, value)));
+    let instead = instead + &bound.unwrap_or_default();
     match (setting.from.as_str(), &setting.on) {
         ("set", _) => format!("set by hand{ago}{instead}"),
         (from, Some(kind)) => format!("{from} on {kind}{ago}{instead}"),
@@ -365,10 +367,12 @@ mod tests {
     #[test]
     fn a_size_is_told_with_where_it_comes_from() {
         let answer = r#"{"deployment":"chat","sizing":{"max":{"value":4,"from":"default","age_s":null},
-            "min":{"value":2,"from":"set","age_s":64.0,"file":1},"price_cap":{"value":2.5,"from":"set","age_s":9.0}},"unsaved":"database or disk is full"}"#;
+            "min":{"value":2,"from":"set","age_s":64.0,"file":1},"price_cap":{"value":2.5,"from":"set","age_s":9.0},
+            "target_concurrency":{"value":50,"in_force":8,"from":"set","age_s":9.0}},"unsaved":"database or disk is full"}"#;
         let text = size(&serde_json::from_str(answer).expect("the shape"), Style::PLAIN);
         let expected = "chat\n  SETTING      VALUE  FROM\n  max              4  default\n  min              2  set by hand 1 m 4 s ago instead of 1\n\
             \x20 price-cap  $2.50/h  set by hand 9.0 s ago\n\
+            \x20 target          50  set by hand 9.0 s ago; 8 is in force\n\
             not saved, a restart would forget it: database or disk is full\n";
         assert_eq!(text, expected);
     }

@@ -71,7 +71,12 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
     let parts: Vec<String> = pause.into_iter().chain(last.map(first_line)).collect();
     let details = last.map(rest).unwrap_or_default();
     let read = if details.is_empty() { "" } else { "read the engine's last lines; " };
-    let advice = format!("{read}it is tried again by itself, after pauses of up to 5 m");
+    let again = if decided.target > facts.phase(Phase::Ready) {
+        "it is tried again by itself, after pauses of up to 5 m"
+    } else {
+        "nothing more is wanted now, so nothing is tried again before it is"
+    };
+    let advice = format!("{read}{again}");
     Some(Line::StartsFail.now(parts.join("; ")).detail(details).advise(advice))
 }
 

@@ -95,6 +95,12 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
         "3 starts in a row have failed, or ended soon after, the next is tried in 9 s; chat-3 did not start: the engine ended (exit code 3)"
     );
     assert_eq!(found.details, ["loading", "no such file"]);
+    let again = |case: &Case| case.finding(Line::StartsFail).advice.unwrap();
+    case.decide(|decision| decision.target = 1);
+    assert!(again(&case).ends_with("it is tried again by itself, after pauses of up to 5 m"));
+    case.decide(|decision| (decision.reason, decision.needed, decision.target) = (ScaleReason::Steady, 0, 0));
+    assert!(again(&case).ends_with("nothing more is wanted now, so nothing is tried again before it is"));
+    case.decide(|decision| decision.target = 1);
     case.view.last_failure = None;
     case.decide(|decision| decision.reason = ScaleReason::BackingOff { failures: 1, retry_in: SECOND });
     case.says(Line::StartsFail, Standing::Now, "1 start has failed, the next is tried in 1 s");

@@ -40,14 +40,17 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
     if facts.view.provider_error.is_some() {
         return line.no("what the provider offers is not known: it does not answer");
     }
+    if facts.current() >= facts.sizing.ceiling() {
+        return line.no("nothing more may be started, so no offer is looked for");
+    }
     match choose(facts.offers(), facts.sizing, 1) {
-        (_, Some(blocked)) if facts.current() < facts.sizing.ceiling() => {
+        (_, Some(blocked)) => {
             let text = format!("nothing more is wanted now, but {}", what(facts, blocked));
             line.ahead(text).advise(advice(facts, blocked)).detail(offers(facts.offers()))
         }
         (chosen, _) => line.no(match chosen.first() {
             Some(offer) => format!("one more would be started on {}", told(offer)),
-            None => "nothing more may be started, so no offer is looked for".to_owned(),
+            None => "no offer is known yet".to_owned(),
         }),
     }
 }

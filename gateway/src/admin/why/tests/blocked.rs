@@ -53,6 +53,8 @@ fn e2_what_would_block_growth_is_told_before_it_does() {
     case.says(Line::Blocked, Standing::Ahead, dear);
     case.sizing.max = 1;
     case.says(Line::Blocked, Standing::No, "nothing more may be started, so no offer is looked for");
+    case.sizing.price_cap = None;
+    case.says(Line::Blocked, Standing::No, "nothing more may be started, so no offer is looked for");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the control loop shows to `/status` and to metrics: its newest decision, the decisions that changed something,
 //! and what went wrong last. Read from any thread; it never waits for the loop.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -56,6 +56,8 @@ pub struct ControlView {
     pub provider_error: Option<String>,
     /// What the replicas that are not up yet wait for, as their provider says (C2).
     pub pending: BTreeMap<ReplicaId, String>,
+    /// Those of them that wait for room, which may come.
+    pub in_line: BTreeSet<ReplicaId>,
     /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
     /// lines (C1).
     pub lost: Option<(Instant, String)>,
@@ -209,6 +211,8 @@ impl ControlStatus {
         (view.provider_error, view.listed) = (None, Some(now));
         view.clinging.retain(|id, _| instances.iter().any(|one| one.id == *id));
         view.pending = instances.iter().filter_map(why).collect();
+        let queued = |one: &&Instance| matches!(one.state, InstanceState::Queued { .. });
+        view.in_line = instances.iter().filter(queued).map(|one| one.id).collect();
     }
 
     pub(super) fn looks_ahead(&self, outlook: Outlook) {

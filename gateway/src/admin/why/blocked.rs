@@ -16,6 +16,8 @@ use super::{Finding, Line};
 const TOLD: usize = 6;
 /// A credit that lasts no longer than this is told before it is used up.
 const SOON: Duration = Duration::from_secs(60 * 60);
+/// What follows once the advice is taken.
+const THEN: &str = "; growth goes on by itself then";
 
 /// Scale-up blocked.
 pub(super) fn supply(facts: &Facts<'_>) -> Finding {
@@ -23,9 +25,10 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
     if facts.decision().is_none() {
         return line.no(unsized_fleet(facts));
     }
-    let offer = facts.block(|block| by_offer(block).is_some()).and_then(by_offer);
-    let cap = facts.block(|block| matches!(block, ScaleReason::GatewayCap { .. }));
+    let (waits, cap) = (in_line(facts), facts.block(|block| matches!(block, ScaleReason::GatewayCap { .. })));
+    let offer = facts.block(|block| by_offer(block).is_some()).and_then(by_offer).filter(|_| waits.is_none());
     let (why, advised) = [
+        waits.clone(),
         offer.map(|blocked| (what(facts, blocked), advice(facts, blocked))),
         cap.and_then(|cap| under_cap(facts, cap)),
     ]
@@ -33,8 +36,13 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
     .flatten()
     .unzip::<_, _, Vec<_>, Vec<_>>();
     if !why.is_empty() {
-        let text = format!("{}, but {}", wanted(facts), why.join(", and "));
-        let told = if offer.is_some() { offers(facts.offers()) } else { Vec::new() };
+        let why = why.join(", and ");
+        let text = if waits.is_some() { why } else { format!("{}, but {why}", wanted(facts)) };
+        let told = match (&waits, offer) {
+            (Some(_), _) => waiting(facts),
+            (None, Some(_)) => offers(facts.offers()),
+            (None, None) => Vec::new(),
+        };
         return line.now(text).advise(advised.join("; also, ")).detail(told);
     }
     if facts.view.provider_error.is_some() {
@@ -53,6 +61,23 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
             None => "no offer is known yet".to_owned(),
         }),
     }
+}
+
+/// All that are wanted are ordered, as far as `max` allows, and some of them wait until their provider has room; and what
+/// to do about it.
+fn in_line(facts: &Facts<'_>) -> Option<(String, String)> {
+    facts.block(|block| *block == ScaleReason::NoCapacity)?;
+    let missing = facts.decision()?.target.saturating_sub(facts.current());
+    let some = Some(facts.in_line()).filter(|some| *some > 0 && missing == 0)?;
+    let (are, wait) = (pick(some, "is", "are"), pick(some, "waits", "wait"));
+    let text = format!("{} {are} ordered and {wait} for room in the provider's line", count(some, "replica"));
+    Some((text, format!("wait for room at the provider{THEN}")))
+}
+
+/// What each that waits for room waits for.
+fn waiting(facts: &Facts<'_>) -> Vec<String> {
+    let lines = facts.view.pending.iter().filter(|(id, _)| facts.view.in_line.contains(id));
+    lines.take(TOLD).map(|(id, why)| format!("{}: {why}", facts.replica(*id))).collect()
 }
 
 /// What the offers have to do with it.
@@ -141,13 +166,12 @@ fn of_those(usable: u64) -> String {
 }
 
 fn advice(facts: &Facts<'_>, blocked: Blocked) -> String {
-    let then = "; growth goes on by itself then";
     match blocked {
-        Blocked::PriceCap { cheapest, .. } => format!("raise price_cap to {cheapest} or more{then}"),
+        Blocked::PriceCap { cheapest, .. } => format!("raise price_cap to {cheapest} or more{THEN}"),
         Blocked::NoCapacity if facts.sizing.price_cap.is_some() => {
-            format!("wait for room, or raise price_cap so that more offers come into question{then}")
+            format!("wait for room, or raise price_cap so that more offers come into question{THEN}")
         }
-        Blocked::NoCapacity => format!("wait for room at the provider{then}"),
+        Blocked::NoCapacity => format!("wait for room at the provider{THEN}"),
         Blocked::NoFit => "offer a larger machine, or correct what the model is said to need".to_owned(),
     }
 }
@@ -217,7 +241,7 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
         }
     };
     let text = format!("the credit is used up (balance {}, {spent}): {runs}", left);
-    let advice = "raise the credit; growth goes on by itself then";
+    let advice = format!("raise the credit{THEN}");
     match facts.block(|block| *block == ScaleReason::NoCredit) {
         Some(_) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
         _ => line.ahead(format!("{text}; nothing more is wanted now")).advise(advice),

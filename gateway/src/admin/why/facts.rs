@@ -49,6 +49,13 @@ pub(super) struct Known {
     pub(super) trouble: Option<String>,
 }
 
+impl Known {
+    /// It takes no request, though it may be ready.
+    pub(super) fn is_out(&self) -> bool {
+        !matches!(self.trust, Trust::Whole) || self.unfit.is_some()
+    }
+}
+
 impl Facts<'_> {
     /// The last evaluation; none for a fleet that nobody sizes, and before the first.
     pub(super) fn decision(&self) -> Option<&ScaleDecision> {
@@ -94,6 +101,13 @@ impl Facts<'_> {
     /// Replicas that are ordered and not ready.
     pub(super) fn on_the_way(&self) -> u32 {
         u32::try_from(self.those(ReplicaFacts::is_on_its_way).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Those of them that wait for room at their provider, which has taken them.
+    pub(super) fn in_line(&self) -> u32 {
+        let waits =
+            |replica: &ReplicaFacts| replica.is_on_its_way() && self.view.in_line.contains(&replica.id);
+        u32::try_from(self.those(waits).count()).unwrap_or(u32::MAX)
     }
 
     /// Replicas in this phase that cannot serve as they are.

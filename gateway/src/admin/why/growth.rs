@@ -31,19 +31,18 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     if needed <= max && !queues {
         return Line::AtMax.no(format!("{there}, which is enough: {}", facts.needs(decision)));
     }
-    let on_the_way = match facts.on_the_way() {
-        0 => String::new(),
-        some => format!(
-            " ({} ready yet)",
-            if some == current { "none".to_owned() } else { format!("{some} not") }
-        ),
-    };
+    let there = format!("{there}{}", not_ready(facts));
+    if needed <= max
+        && let Some(once) = not_full(facts)
+    {
+        return Line::AtMax.no(format!("{there}, which is enough once {once}: {}", facts.needs(decision)));
+    }
     let needs = if needed > max {
         format!("while {}", facts.needs(decision))
     } else {
         pick(current, "and it is full", "and all of them are full").to_owned()
     };
-    let text = format!("{there}{on_the_way}, {needs}; {}", facts.waits());
+    let text = format!("{there}, {needs}; {}", facts.waits());
     // The last decision may be older than what is seen.
     let promised = facts.seen.promised > 0;
     let standing =
@@ -56,6 +55,30 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     }
 }
 
+/// How many of those that are there cannot serve yet, and why, in brackets; empty where all can.
+fn not_ready(facts: &Facts<'_>) -> String {
+    let (current, late, in_line) = (facts.current(), facts.on_the_way(), facts.in_line());
+    let some = |some: u32| if some == current { "none".to_owned() } else { format!("{some} not") };
+    match (late, in_line) {
+        (0, _) => String::new(),
+        (late, 0) => format!(" ({} ready yet)", some(late)),
+        (late, in_line) => {
+            let wait = pick(in_line, "waits", "wait");
+            format!(" ({} ready yet: {in_line} {wait} for room at the provider)", some(late))
+        }
+    }
+}
+
+/// What has to come before those that are there can be full; `None` where nothing has.
+fn not_full(facts: &Facts<'_>) -> Option<String> {
+    let out = facts.each().filter(|(replica, known)| replica.is_ready() && known.is_out()).count() as u64;
+    match facts.on_the_way() {
+        0 if out == 0 => None,
+        0 => Some(format!("{out} of them {} requests again", pick(out, "takes", "take"))),
+        _ => Some("all of them are ready".to_owned()),
+    }
+}
+
 fn raise_max(facts: &Facts<'_>) -> String {
     if facts.sizing.ceiling() >= MAX_REPLICAS {
         return format!(
@@ -64,7 +87,10 @@ fn raise_max(facts: &Facts<'_>) -> String {
     }
     let cost =
         facts.sizing.price_cap.map(|cap| format!("; each one more may cost up to {cap}")).unwrap_or_default();
-    format!("raise max{cost}")
+    // What would keep one more from starting, or keeps those up to max from it.
+    let others = facts.block(|block| *block != ScaleReason::AtMax).is_some();
+    let first = if others { "; what is told beside keeps more from starting too" } else { "" };
+    format!("raise max{cost}{first}")
 }
 
 /// A fleet that nobody sizes, which is full.

@@ -90,9 +90,15 @@ impl Planner {
         }
         match reason {
             ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => (ScaleReason::NoCapacity, Vec::new()),
-            // What would block the next one, were max no bound.
+            // What would block the next one, were max no bound. Those up to max come first.
             ScaleReason::AtMax if over && missing.woken == 0 => {
-                (reason, self.refusals(u32::from(missing.beyond), supply, now))
+                let mut blocks = self.refusals(u32::from(missing.beyond), supply, now);
+                blocks.insert(0, ScaleReason::AtMax);
+                if supply.waiting > 0 {
+                    blocks.retain(|block| *block != ScaleReason::NoCapacity);
+                    blocks.insert(0, ScaleReason::NoCapacity);
+                }
+                (blocks.remove(0), blocks)
             }
             reason => (reason, Vec::new()),
         }

@@ -1,6 +1,7 @@
 //! What blocks growth: offers, caps, the credit; one of them, and several at a time.
 
 use super::*;
+use crate::pool::{Cause, Fault, Trust};
 
 #[test]
 fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
@@ -131,4 +132,51 @@ fn c2_offers_that_will_not_do_and_the_gateways_cap_are_told_in_one_finding() {
     );
     let advice = case.finding(Line::Blocked).advice.unwrap();
     assert!(advice.contains("wait for room") && advice.contains("raise budget.replicas"), "{advice}");
+}
+
+#[test]
+fn e2_at_max_while_replicas_load_the_load_is_what_holds_and_not_max() {
+    let mut case = Case::new(1, 40, 2, ScaleReason::OnTheirWay { count: 1 }).queue(9, SECOND);
+    case.add(Phase::Starting, 12);
+    case.sizing.max = 2;
+    case.says(
+        Line::AtMax,
+        Standing::No,
+        "max is 2 and 2 are there (1 not ready yet), which is enough once all of them are ready: 40 in progress (9 of them queued) need 2 replicas",
+    );
+    assert_eq!(case.finding(Line::FewerAdded).standing, Standing::Now);
+    case.seen.replicas[1].phase = Phase::Ready;
+    case.says(
+        Line::AtMax,
+        Standing::Now,
+        "max is 2 and 2 are there, and all of them are full; 9 requests wait, the oldest for 1.0 s",
+    );
+    let why = Cause { fault: Fault::Silent, faults: 5, of: 5 };
+    case.known[1].trust = Trust::Out { until: now() + SECOND * 5, why };
+    case.says(
+        Line::AtMax,
+        Standing::No,
+        "max is 2 and 2 are there, which is enough once 1 of them takes requests again: 40 in progress (9 of them queued) need 2 replicas",
+    );
+}
+
+#[test]
+fn e2_c2_at_max_while_replicas_wait_for_room_the_line_is_told_and_not_max_alone() {
+    let mut case = Case::new(1, 109, 4, ScaleReason::NoCapacity).queue(12, SECOND);
+    case.add(Phase::Provisioning, 60);
+    case.sizing.max = 2;
+    (case.view.pending, case.view.in_line) =
+        ([(ReplicaId(2), "no capacity: Slurm says Resources".to_owned())].into(), [ReplicaId(2)].into());
+    case.decide(|decision| {
+        (decision.current, decision.target, decision.also) = (2, 2, vec![ScaleReason::AtMax]);
+    });
+    case.says(
+        Line::AtMax,
+        Standing::Now,
+        "max is 2 and 2 are there (1 not ready yet: 1 waits for room at the provider), while 109 in progress (12 of them queued) need 4 replicas; 12 requests wait, the oldest for 1.0 s",
+    );
+    let advice = case.finding(Line::AtMax).advice;
+    assert_eq!(advice.as_deref(), Some("raise max; what is told beside keeps more from starting too"));
+    case.says(Line::Blocked, Standing::Now, "1 replica is ordered and waits for room in the provider's line");
+    assert_eq!(case.finding(Line::Blocked).details, ["chat-2: no capacity: Slurm says Resources"]);
 }

@@ -218,6 +218,20 @@ fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
 }
 
 #[test]
+fn c2_who_waits_for_room_at_max_is_told_before_max() {
+    let mut story = Story::new(sizing(0, 2), 1);
+    story.starting = 1;
+    let seen = story.observation(97, 0, Duration::ZERO);
+    let blocks = |waiting, supply: Supply| {
+        let plan = story.planner.clone().tick(&seen, &Supply { waiting, ..supply });
+        plan.why.blocks().map(ScaleReason::as_str).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(0, plenty()), ["at_max"]);
+    assert_eq!(blocks(1, plenty()), ["no_capacity", "at_max"]);
+    assert_eq!(blocks(1, Supply::default()), ["no_capacity", "at_max"], "once");
+}
+
+#[test]
 fn c2_what_was_blocked_and_is_not_needed_any_more_is_not_ordered_later() {
     let mut engines = filled(3, 80, 8);
     engines.supply.grant.credit = Some(Money(-1));

@@ -70,6 +70,28 @@ async fn c2_an_engine_that_cannot_be_run_is_told_with_its_last_words() {
 }
 
 #[tokio::test]
+async fn e2_a_job_that_can_never_start_is_told_with_its_reason_and_what_to_do() {
+    let fleet = Fleet::launch(|deployment| {
+        deployment.set("slurm.partition", "short").set("slurm.time_limit", "10h").set("min", 1)
+    });
+    let Some(fleet) = fleet.await else { return };
+    eventually("why and status tell the reason", async || {
+        let why = Client::h1(fleet.gateway.admin).get("/deployments/chat/why").await.json();
+        let first = &why["findings"][0];
+        let (text, advice) = (first["text"].as_str(), first["advice"].as_str());
+        let told = text.is_some_and(|text| text.contains("Slurm does not start its job: PartitionTimeLimit"))
+            && advice.is_some_and(|advice| advice.contains("`time_limit`"));
+        let trouble = fleet.gateway.status().await["deployments"][0]["trouble"].to_string();
+        if told && trouble.contains("PartitionTimeLimit") {
+            return Ok(());
+        }
+        Err(format!("{trouble} beside {why}"))
+    })
+    .await;
+    fleet.leaves_no_job().await;
+}
+
+#[tokio::test]
 async fn c2_no_room_is_told_everywhere_and_growth_goes_on_by_itself_once_there_is_some() {
     let Some(fleet) = Fleet::launch(|deployment| deployment.set("min", 3).set("max", 3)).await else {
         return;

@@ -182,6 +182,7 @@ impl Admin {
                 .clone()
                 .or_else(|| watched.resizer.misfit())
                 .or_else(|| view.last_failure.clone())
+                .or_else(|| why::held(watched.pool.name(), &view).map(|(held, _)| held))
                 .or_else(|| why::refuses(startless.as_deref(), &seen))
                 .or_else(|| view.clinging.values().next().cloned())
                 .or_else(|| why::lost(&view, seen.at).filter(|_| !whole)),

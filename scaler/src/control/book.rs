@@ -190,9 +190,12 @@ impl Book {
             member.began = now;
         }
         match &listed.state {
-            InstanceState::Pending { .. } | InstanceState::Queued { .. } if known => Vec::new(),
-            InstanceState::Pending { .. } | InstanceState::Queued { .. } => {
-                vec![Change::Ordered { capacity }]
+            InstanceState::Pending { .. } | InstanceState::Queued { .. } | InstanceState::Held { .. } => {
+                if known {
+                    Vec::new()
+                } else {
+                    vec![Change::Ordered { capacity }]
+                }
             }
             InstanceState::Up { url } | InstanceState::Parked { url } if member.stage == Stage::Ordered => {
                 member.capacity = capacity;

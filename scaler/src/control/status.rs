@@ -58,6 +58,8 @@ pub struct ControlView {
     pub pending: BTreeMap<ReplicaId, String>,
     /// Those of them that wait for room, which may come.
     pub in_line: BTreeSet<ReplicaId>,
+    /// Those of them that are not started before somebody changes something, each with what to do.
+    pub held: BTreeMap<ReplicaId, String>,
     /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
     /// lines (C1).
     pub lost: Option<(Instant, String)>,
@@ -204,6 +206,7 @@ impl ControlStatus {
         let why = |one: &Instance| match &one.state {
             InstanceState::Pending { why }
             | InstanceState::Queued { why }
+            | InstanceState::Held { why, .. }
             | InstanceState::Ending { why } => Some((one.id, why.clone())),
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => None,
         };
@@ -211,6 +214,11 @@ impl ControlStatus {
         (view.provider_error, view.listed) = (None, Some(now));
         view.clinging.retain(|id, _| instances.iter().any(|one| one.id == *id));
         view.pending = instances.iter().filter_map(why).collect();
+        let held = |one: &Instance| match &one.state {
+            InstanceState::Held { advice, .. } => Some((one.id, advice.clone())),
+            _ => None,
+        };
+        view.held = instances.iter().filter_map(held).collect();
         let queued = |one: &&Instance| matches!(one.state, InstanceState::Queued { .. });
         view.in_line = instances.iter().filter(queued).map(|one| one.id).collect();
     }

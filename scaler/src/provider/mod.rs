@@ -100,6 +100,13 @@ pub enum InstanceState {
         /// For people.
         why: String,
     },
+    /// It is taken, and is not started before somebody changes something, whatever becomes free.
+    Held {
+        /// What keeps it, for people.
+        why: String,
+        /// What to do about it, for people.
+        advice: String,
+    },
     /// It listens at `url`, and that address is proven to be its own.
     Up {
         /// Base URL without a trailing slash.

@@ -110,6 +110,13 @@ impl Facts<'_> {
         u32::try_from(self.those(waits).count()).unwrap_or(u32::MAX)
     }
 
+    /// Those of them that their provider does not start as they are.
+    pub(super) fn held(&self) -> u32 {
+        let held =
+            |replica: &ReplicaFacts| replica.is_on_its_way() && self.view.held.contains_key(&replica.id);
+        u32::try_from(self.those(held).count()).unwrap_or(u32::MAX)
+    }
+
     /// Replicas in this phase that cannot serve as they are.
     pub(super) fn unfit(&self, phase: Phase) -> u32 {
         let unfit = self.each().filter(|(replica, known)| replica.phase == phase && known.unfit.is_some());

@@ -233,8 +233,11 @@ pub(super) fn fewer(facts: &Facts<'_>) -> Finding {
     });
     let troubles: Vec<String> =
         troubles.map(|(id, trouble)| format!("{}: {trouble}", facts.replica(id))).collect();
-    let advice = if facts.unfit(Phase::Starting) == on_the_way {
+    let stuck = facts.unfit(Phase::Starting) + facts.held();
+    let advice = if stuck == on_the_way {
         "mend what keeps it from serving; it counts until its start limit is over".to_owned()
+    } else if stuck + facts.in_line() == on_the_way {
+        format!("wait for room at the provider{}", took.unwrap_or_default())
     } else {
         format!("wait until {} ready{}", pick(on_the_way, "it is", "they are"), took.unwrap_or_default())
     };

@@ -3,6 +3,7 @@
 
 use tidegate_scaler::control::ControlView;
 use tidegate_shared::decision::ScaleReason;
+use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -61,14 +62,16 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
         _ => None,
     };
     let last = facts.view.last_failure.as_deref();
-    if pause.is_none() && last.is_none() {
+    let (held, mend) = held(facts.name, facts.view).unzip();
+    if pause.is_none() && last.is_none() && held.is_none() {
         return None;
     }
     let pause = pause.map(|(failures, retry_in)| {
         let starts = pick(failures, "start has failed", "starts in a row have failed, or ended soon after");
         format!("{failures} {starts}, the next is tried in {}", ahead(retry_in))
     });
-    let parts: Vec<String> = pause.into_iter().chain(last.map(first_line)).collect();
+    let fails = pause.is_some() || last.is_some();
+    let parts: Vec<String> = held.into_iter().chain(pause).chain(last.map(first_line)).collect();
     let details = last.map(rest).unwrap_or_default();
     let read = if details.is_empty() { "" } else { "read the engine's last lines; " };
     let again = if decided.target > facts.phase(Phase::Ready) {
@@ -76,8 +79,21 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
     } else {
         "nothing more is wanted now, so nothing is tried again before it is"
     };
-    let advice = format!("{read}{again}");
+    let again = fails.then(|| format!("{read}{again}"));
+    let advice: Vec<String> = mend.into_iter().chain(again).collect();
+    let advice = advice.join("; also, ");
     Some(Line::StartsFail.now(parts.join("; ")).detail(details).advise(advice))
+}
+
+/// The replicas that their provider has taken and will not start as they are, each with why, and what to do; `None` where
+/// there are none.
+pub(in crate::admin) fn held(name: &DeploymentName, view: &ControlView) -> Option<(String, String)> {
+    let (first, mend) = view.held.iter().next()?;
+    let names: Vec<String> = view.held.keys().map(|id| replica_name(name, *id)).collect();
+    let why = view.pending.get(first).map_or("its provider holds it", String::as_str);
+    let (is, given) = (pick(names.len() as u64, "is", "are"), pick(names.len() as u64, "it is", "each is"));
+    let text = format!("{} {is} held, and waiting does not help: {why}", list(&names));
+    Some((text, format!("{mend}; {given} given up, and ordered anew, once its start limit is over")))
 }
 
 /// The replica that was lost last, while that is news: how it ended and, a line each, what its engine last printed.

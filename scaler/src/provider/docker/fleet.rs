@@ -320,7 +320,9 @@ impl Member {
                 }
                 false
             }
-            (InstanceState::Ending { .. }, Stage::Runs) | (_, Stage::Created | Stage::Leaves) => false,
+            // No container is held.
+            (InstanceState::Ending { .. } | InstanceState::Held { .. }, Stage::Runs)
+            | (_, Stage::Created | Stage::Leaves) => false,
         }
     }
 }

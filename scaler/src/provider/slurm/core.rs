@@ -218,9 +218,10 @@ impl Core {
     pub(super) fn is_restless(&self) -> bool {
         let settled = |replica: &Replica| match replica.state {
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => true,
-            InstanceState::Pending { .. } | InstanceState::Queued { .. } | InstanceState::Ending { .. } => {
-                false
-            }
+            InstanceState::Pending { .. }
+            | InstanceState::Queued { .. }
+            | InstanceState::Held { .. }
+            | InstanceState::Ending { .. } => false,
         };
         !self.fleet().replicas.values().all(settled)
     }
@@ -268,8 +269,10 @@ impl Core {
     pub(super) fn set_state(&self, id: ReplicaId, mut state: InstanceState) -> bool {
         let mut fleet = self.fleet();
         let Some(replica) = fleet.replicas.get_mut(&id) else { return false };
-        if let (InstanceState::Pending { why } | InstanceState::Queued { why }, Some(remark)) =
-            (&mut state, &replica.remark)
+        if let (
+            InstanceState::Pending { why } | InstanceState::Queued { why } | InstanceState::Held { why, .. },
+            Some(remark),
+        ) = (&mut state, &replica.remark)
         {
             *why = format!("{why} ({remark})");
         }

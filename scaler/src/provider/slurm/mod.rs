@@ -8,6 +8,7 @@
 
 mod client;
 mod core;
+mod held;
 mod mark;
 mod reply;
 mod room;

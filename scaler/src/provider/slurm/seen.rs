@@ -2,6 +2,7 @@
 //!
 //! Pure: one job as Slurm tells it in, one verdict out. Never decides what is done about it.
 
+use super::held;
 use super::mark::{self, Proof};
 use super::reply::{Exit, Job};
 
@@ -13,7 +14,12 @@ pub(super) enum Seen {
     /// It waits for room in the cluster, which may come.
     Queued(String),
     /// It waits for something that waiting does not bring.
-    Held(String),
+    Held {
+        /// What for.
+        why: String,
+        /// What an operator can do about it.
+        advice: &'static str,
+    },
     /// It has its node; its engine does not listen yet.
     Starting(String),
     /// Its engine listens.
@@ -33,7 +39,7 @@ impl Seen {
     /// Whether it has a node, and so costs; `None`: as before.
     pub(super) fn costs(&self) -> Option<bool> {
         match self {
-            Self::New(_) | Self::Queued(_) | Self::Held(_) | Self::Over(_) => Some(false),
+            Self::New(_) | Self::Queued(_) | Self::Held { .. } | Self::Over(_) => Some(false),
             Self::Starting(_) | Self::Listens { .. } => Some(true),
             Self::Ending => None,
         }
@@ -53,32 +59,6 @@ const OVER: [(&str, &str); 11] = [
     ("OUT_OF_MEMORY", "ran out of memory"),
     ("REVOKED", "was revoked"),
     ("LAUNCH_FAILED", "could not be launched"),
-];
-
-/// Reasons for which a job waits and goes on waiting, whatever becomes free: somebody has to change something.
-const HELD: [&str; 22] = [
-    "AccountNotAllowed",
-    "AssociationTimeLimit",
-    "BadConstraints",
-    "DependencyNeverSatisfied",
-    "InactiveLimit",
-    "InvalidAccount",
-    "InvalidQOS",
-    "JobHeldAdmin",
-    "JobHeldUser",
-    "JobLaunchFailure",
-    "NonZeroExitCode",
-    "PartitionDown",
-    "PartitionInactive",
-    "PartitionNodeLimit",
-    "PartitionTimeLimit",
-    "QOSMinGRES",
-    "QOSNotAllowed",
-    "QOSTimeLimit",
-    "QOSUsageThreshold",
-    "ReservationDeleted",
-    "SystemFailure",
-    "TimeLimit",
 ];
 
 /// What `job` means to its replica, which knows it from its run number `first` on.
@@ -118,10 +98,10 @@ fn waits(job: &Job) -> Seen {
     let reason = job.state_reason.as_str();
     match reason {
         "" | "None" => Seen::New("Slurm has not looked at its job yet".to_owned()),
-        held if HELD.contains(&held) || held.contains("held") => {
-            Seen::Held(format!("Slurm does not start its job: {reason}"))
-        }
-        _ => Seen::Queued(format!("no capacity: Slurm says {reason}")),
+        _ => match held::advice(reason) {
+            Some(advice) => Seen::Held { why: format!("Slurm does not start its job: {reason}"), advice },
+            None => Seen::Queued(format!("no capacity: Slurm says {reason}")),
+        },
     }
 }
 
@@ -162,7 +142,8 @@ mod tests {
         }
         for reason in ["PartitionNodeLimit", "JobHeldUser", "InvalidQOS", "launch failed requeued held"] {
             let text = format!("Slurm does not start its job: {reason}");
-            assert_eq!(look(&job(&["PENDING"], reason), 0), Seen::Held(text));
+            let seen = look(&job(&["PENDING"], reason), 0);
+            assert!(matches!(&seen, Seen::Held { why, .. } if *why == text), "{seen:?}");
         }
         assert!(matches!(look(&job(&["PENDING"], "None"), 0), Seen::New(_)));
     }

@@ -127,7 +127,10 @@ impl Watch {
             Seen::Queued(why) => {
                 return Ok(waits(core, id, &why, InstanceState::Queued { why: why.clone() }));
             }
-            Seen::Held(why) => return Ok(waits(core, id, &why, InstanceState::Pending { why: why.clone() })),
+            Seen::Held { why, advice } => {
+                let advice = advice.to_owned();
+                return Ok(waits(core, id, &why, InstanceState::Held { why: why.clone(), advice }));
+            }
             Seen::New(why) | Seen::Starting(why) => InstanceState::Pending { why },
             Seen::Listens { .. } if core.is_up(id) => return Ok(false),
             Seen::Listens { node, port } => InstanceState::Up { url: url(&core.client, &node, port).await? },

@@ -107,6 +107,30 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
 }
 
 #[test]
+fn e2_c2_a_replica_that_its_provider_will_not_start_is_told_with_why_and_what_to_do() {
+    let mut case = Case::new(0, 9, 1, ScaleReason::OnTheirWay { count: 1 });
+    case.add(Phase::Provisioning, 60);
+    let why = "Slurm does not start its job: BadConstraints";
+    case.view.pending.insert(ReplicaId(1), why.to_owned());
+    case.view.held.insert(ReplicaId(1), "correct what the deployment asks for".to_owned());
+    let text = format!("chat-1 is held, and waiting does not help: {why}");
+    case.says(Line::StartsFail, Standing::Now, &text);
+    let advice = case.finding(Line::StartsFail).advice.unwrap();
+    assert_eq!(
+        advice,
+        "correct what the deployment asks for; it is given up, and ordered anew, once its start limit is over"
+    );
+    assert_eq!(case.answer().findings[0].line, Line::StartsFail);
+    let fewer = case.finding(Line::FewerAdded).advice.unwrap();
+    assert!(fewer.starts_with("mend what keeps it from serving"), "{fewer}");
+    case.view.held.clear();
+    case.view.in_line.insert(ReplicaId(1));
+    let fewer = case.finding(Line::FewerAdded).advice.unwrap();
+    assert_eq!(fewer, "wait for room at the provider");
+    assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
+}
+
+#[test]
 fn e2_a_failed_stop_is_told_as_such_and_as_no_failed_start() {
     let mut case = Case::new(1, 0, 0, ScaleReason::Steady);
     let told = [

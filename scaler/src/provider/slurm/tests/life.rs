@@ -17,7 +17,9 @@ async fn stop_all(provider: &SlurmProvider) {
 
 fn why(instances: &[Instance], id: ReplicaId) -> String {
     match instances.iter().find(|one| one.id == id).map(|one| &one.state) {
-        Some(InstanceState::Pending { why } | InstanceState::Queued { why }) => why.clone(),
+        Some(
+            InstanceState::Pending { why } | InstanceState::Queued { why } | InstanceState::Held { why, .. },
+        ) => why.clone(),
         other => format!("{other:?}"),
     }
 }

@@ -67,6 +67,8 @@ pub struct Plan {
     pub room_comes: bool,
     /// Whether nothing but the gateway's cap keeps some that are missing from being started.
     pub needs_room: bool,
+    /// Whether the credit keeps one more from being started (M3).
+    pub broke: bool,
     /// What was seen, and why `target` is what it is.
     pub why: ScaleDecision,
 }
@@ -214,6 +216,7 @@ impl Planner {
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
             needs_room,
+            broke: self.is_broke(1, supply),
             why: ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) },
         }
     }

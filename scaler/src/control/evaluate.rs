@@ -60,7 +60,8 @@ impl Control {
         });
         let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
-        self.status.looks_ahead(Outlook { check: planner.next_check(now), offers, room });
+        let (check, broke) = (planner.next_check(now), plan.broke);
+        self.status.looks_ahead(Outlook { check, offers, room, broke });
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen);

@@ -78,6 +78,8 @@ pub struct Outlook {
     pub offers: Vec<Offer>,
     /// Room under the gateway's cap; `None` where there is none (A6).
     pub room: Option<Room>,
+    /// The credit keeps one more from being started (M3).
+    pub broke: bool,
 }
 
 /// What a deployment costs (M2).

@@ -230,6 +230,11 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
             }
         };
     }
+    if facts.view.outlook.as_ref().is_some_and(|outlook| !outlook.broke) {
+        let text =
+            format!("the credit is used up (balance {left}, {spent}), but what is started here is free");
+        return line.no(text);
+    }
     let runs = match spending.rate {
         _ if facts.view.listed.is_none() => {
             "nothing new is started; what runs is not known yet: the provider has not answered".to_owned()

@@ -32,7 +32,8 @@ pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option
         return Some(if never { UNKNOWN } else { "the provider does not answer" }.to_owned());
     }
     let outlook = view.outlook.as_ref()?;
-    if view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
+    // The balance is of this moment, what was evaluated may be older.
+    if outlook.broke && view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
         return Some("the credit is used up".to_owned());
     }
     if let Some(room) = outlook.room.filter(|room| room.left == 0 && !room.comes) {

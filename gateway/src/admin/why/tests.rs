@@ -53,8 +53,11 @@ impl Case {
             reason,
             also: Vec::new(),
         };
-        let outlook =
-            Outlook { check: Some(now() + SECOND * 12), offers: vec![offer("l40s", 1_350_000)], room: None };
+        let outlook = Outlook {
+            check: Some(now() + SECOND * 12),
+            offers: vec![offer("l40s", 1_350_000)],
+            ..Outlook::default()
+        };
         let (newest, listed) = (Some(decision), Some(now()));
         let view = ControlView { newest, listed, outlook: Some(outlook), ..ControlView::default() };
         let mut this = Self {
@@ -83,6 +86,12 @@ impl Case {
     fn by_tokens(mut self, load: u32) -> Self {
         self.decide(|decision| (decision.rule, decision.load) = (Rule::TokenLoad, Some(load)));
         self
+    }
+
+    /// So much credit is left, which is more than nothing or keeps one more from being started.
+    fn credit(&mut self, left: i128) {
+        self.view.spending.credit = Some(Money(left));
+        self.view.outlook.iter_mut().for_each(|outlook| outlook.broke = left <= 0);
     }
 
     fn decide(&mut self, change: impl FnOnce(&mut ScaleDecision)) {

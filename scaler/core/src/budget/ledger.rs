@@ -74,6 +74,11 @@ impl Ledger {
         self.last = self.last.max(now);
     }
 
+    /// What each ready replica costs beside its price.
+    pub fn fee(&self) -> Price {
+        self.base_fee
+    }
+
     /// A new fee for each ready replica, from `now` on: the mode was changed.
     pub fn set_fee(&mut self, base_fee: Price, now: Instant) {
         self.pass(now);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
-use tidegate_shared::offer::{Money, Price};
+use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ pub struct Room {
 pub struct Grant {
     /// Credit that is left; `None` where it is not counted.
     pub credit: Option<Money>,
+    /// What each ready replica costs beside its price.
+    pub fee: Price,
     /// Room for more replicas; `None` where it is not bounded.
     pub room: Option<Room>,
     /// The most replicas that it may keep, ready or on their way, because another deployment has none and waits; `None`
@@ -63,6 +65,18 @@ pub struct Grant {
     /// The most that it may keep parked, because another deployment has no room for what it needs; `None` where nobody
     /// asks (C6).
     pub parked: Option<u32>,
+}
+
+impl Grant {
+    /// Whether the credit is used up (M3).
+    pub fn is_spent(&self) -> bool {
+        self.credit.is_some_and(|credit| credit.0 <= 0)
+    }
+
+    /// Whether a replica on `offer` costs anything.
+    pub fn costs(&self, offer: &Offer) -> bool {
+        offer.price > Price::FREE || self.fee > Price::FREE
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -174,7 +188,8 @@ impl Budget {
     /// What `name` may add, as far as that is known while nobody sees its fleet.
     pub fn grant(&self, name: &DeploymentName, at: Moment) -> Grant {
         let room = self.bounds.replicas.map(|cap| self.room(name, cap, at.now));
-        Grant { credit: self.credit(at.paid), room, most: None, parked: None }
+        let fee = self.ledger(name).map_or(Price::FREE, Ledger::fee);
+        Grant { credit: self.credit(at.paid), fee, room, most: None, parked: None }
     }
 
     /// `count` replicas were ordered for `name` just now: they hold their room at once, before any fleet shows them.

@@ -6,7 +6,6 @@ use tidegate_shared::offer::Offer;
 use tidegate_shared::time::Instant;
 
 use super::{Census, Planner, Supply};
-use crate::budget::Grant;
 use crate::offer::choose;
 
 /// Of the replicas that there should be beyond those that count.
@@ -42,12 +41,30 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
 impl Planner {
     /// What `starts` replicas are started on now.
     pub(super) fn orders(&self, starts: u32, supply: &Supply, now: Instant) -> Vec<Offer> {
-        let Grant { credit, room, .. } = &supply.grant;
-        if starts == 0 || self.pause.left(now).is_some() || credit.is_some_and(|credit| credit.0 <= 0) {
+        if starts == 0 || self.pause.left(now).is_some() {
             return Vec::new();
         }
-        let count = room.map_or(starts, |room| room.left.min(starts));
-        choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).0
+        let count = supply.grant.room.map_or(starts, |room| room.left.min(starts));
+        self.paid_for(count, supply)
+    }
+
+    /// What `count` replicas are started on as far as the credit goes: where it is used up, on what costs nothing (M3).
+    fn paid_for(&self, count: u32, supply: &Supply) -> Vec<Offer> {
+        let Supply { offers, grant, .. } = supply;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if !grant.is_spent() {
+            return choose(offers, &self.sizing, count).0;
+        }
+        let free: Vec<Offer> = offers.iter().filter(|offer| !grant.costs(offer)).cloned().collect();
+        choose(&free, &self.sizing, count).0
+    }
+
+    /// Whether the credit keeps some of `starts` replicas from being started, whatever else does.
+    pub(super) fn is_broke(&self, starts: u32, supply: &Supply) -> bool {
+        let Supply { offers, grant, .. } = supply;
+        let short = || self.paid_for(starts, supply).len() < usize::try_from(starts).unwrap_or(usize::MAX);
+        let costs = || offers.is_empty() || offers.iter().any(|offer| grant.costs(offer));
+        grant.is_spent() && short() && costs()
     }
 
     /// All that keeps some of `starts` replicas from being started now, the nearest first. Each holds whatever the others do.
@@ -57,7 +74,7 @@ impl Planner {
         }
         let failures = self.pause.failures();
         let pause = self.pause.left(now).map(|retry_in| ScaleReason::BackingOff { failures, retry_in });
-        let credit = supply.grant.credit.filter(|credit| credit.0 <= 0).map(|_| ScaleReason::NoCredit);
+        let credit = self.is_broke(starts, supply).then_some(ScaleReason::NoCredit);
         let room = supply.grant.room.filter(|room| room.left < starts);
         let cap = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
         // Where the gateway has no room at all, whether an offer would do is asked for one.

@@ -63,7 +63,8 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     let mut case = Case::new(1, 40, 2, ScaleReason::NoCredit);
     case.decide(|decision| decision.target = 2);
     let (line, spent) = (Line::NoCredit, Money(60_004_999));
-    case.view.spending = Spending { spent, rate: Price(1_350_000), credit: Some(Money(-20_000)) };
+    case.view.spending = Spending { spent, rate: Price(1_350_000), credit: None };
+    case.credit(-20_000);
     case.says(
         line,
         Standing::Now,
@@ -71,7 +72,10 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     );
     case.decide(|decision| (decision.reason, decision.target) = (ScaleReason::Steady, 1));
     assert_eq!(case.finding(line).standing, Standing::Ahead);
-    case.view.spending.credit = Some(Money(1_350_000));
+    case.view.outlook.as_mut().unwrap().broke = false;
+    let free = "the credit is used up (balance -$0.02, $60.00 spent here), but what is started here is free";
+    case.says(line, Standing::No, free);
+    case.credit(1_350_000);
     case.burn = Price(2_700_000);
     case.says(
         line,
@@ -109,7 +113,7 @@ fn c2_each_of_several_that_block_growth_has_its_finding_and_stays_without_the_ot
         case.decide(|decision| decision.also = those);
         case.sizing.max = if set >> 4 & 1 == 1 { 2 } else { 4 };
         case.sizing.price_cap = Some(cap);
-        case.view.spending.credit = Some(Money(i128::from(set >> 2 & 1 == 0)));
+        case.credit(i128::from(set >> 2 & 1 == 0));
         case.view.provider_error = (set & 1 == 1).then(|| "it does not answer".to_owned());
         let found = case.answer().findings;
         let now = |line| found.iter().any(|one| one.line == line && one.standing == Standing::Now);

@@ -252,7 +252,7 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
         told(|case| case.sizing.price_cap = Some(Price(DOLLAR))),
         no_advice("the price cap is $1.00/h and the cheapest offer costs $1.35/h")
     );
-    assert_eq!(told(|case| case.view.spending.credit = Some(Money(0))), no_advice("the credit is used up"));
+    assert_eq!(told(|case| case.credit(0)), no_advice("the credit is used up"));
     assert_eq!(
         told(|case| case.view.outlook = Some(Outlook::default())),
         no_advice("the provider offers nothing")
@@ -357,7 +357,7 @@ fn m2_m3_what_costs_while_the_provider_is_silent_is_told_with_its_age_and_no_zer
     case.burn = rate;
     let lasts = "$7.20 of credit is left, $9.24 spent here; it lasts 36 s at $720.00/h for all deployments, as of 40 s ago";
     case.says(Line::NoCredit, Standing::Ahead, lasts);
-    case.view.spending.credit = Some(Money(-240_000));
+    case.credit(-240_000);
     let used = "the credit is used up (balance -$0.24, $9.24 spent here): nothing new is started, and what runs is kept at \
                 $720.00/h, as of 40 s ago; nothing more is wanted now";
     case.says(Line::NoCredit, Standing::Ahead, used);
@@ -365,7 +365,7 @@ fn m2_m3_what_costs_while_the_provider_is_silent_is_told_with_its_age_and_no_zer
     let used = "the credit is used up (balance -$0.24, $9.24 spent here): nothing new is started; what runs is not known yet: \
                 the provider has not answered; nothing more is wanted now";
     case.says(Line::NoCredit, Standing::Ahead, used);
-    case.view.spending.credit = Some(Money(300_000));
+    case.credit(300_000);
     let left = "$0.30 of credit is left, $9.24 spent here; how long it lasts is not known yet: a provider has not answered \
                 since the gateway started, and what it runs costs all the same";
     case.says(Line::NoCredit, Standing::No, left);

@@ -203,7 +203,9 @@ proptest! {
                 let dear = |offer: &Offer| sizing.price_cap.is_some_and(|cap| offer.price > cap);
                 prop_assert!(!plan.orders.iter().any(dear), "M1: {:?}", plan.orders);
                 let starts = engines.actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-                prop_assert!(starts == 0 || stretch.credit, "M3");
+                let pays = |action: &&Action| matches!(action, Action::Start(offer) if offer.price > Price::FREE);
+                let paid = engines.actions.iter().filter(pays).count();
+                prop_assert!(paid == 0 || stretch.credit, "M3");
                 prop_assert!(stretch.room.is_none_or(|left| starts <= left as usize), "A6");
                 prop_assert!(engines.replicas.len() <= seen.replicas.len().max(sizing.ceiling() as usize), "A6");
                 if plan.orders.len() < (plan.target.saturating_sub(why.current + why.woken)) as usize

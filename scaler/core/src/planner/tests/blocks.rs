@@ -46,7 +46,7 @@ fn story(blocks: &[Block]) -> (Story, Supply) {
     if holds(Block::Pause) {
         story.planner.start_failed(story.now);
     }
-    let price = if holds(Block::PriceCap) { DEAR } else { Price::FREE };
+    let price = if holds(Block::PriceCap) { DEAR } else { CAP };
     let grant = Grant {
         credit: holds(Block::Credit).then_some(Money(0)),
         room: holds(Block::GatewayCap).then_some(Room { cap: 2, left: 0, comes: true }),
@@ -111,4 +111,26 @@ fn c2_a_parked_replica_that_can_be_woken_is_blocked_by_nothing_but_max() {
     planner.resize(Sizing { price_cap: Some(CAP), ..sizing(0, 3) });
     let plan = planner.tick(&seen, &supply);
     assert_eq!((plan.target, plan.why.woken), (3, 1), "{}", plan.why);
+}
+
+#[test]
+fn m3_what_costs_nothing_is_started_whatever_the_balance() {
+    let free = |room| Offer { free: room, ..Offer::new("own", Capacity::ONE, Price::FREE) };
+    let paid = Offer::new("gpu", Capacity::ONE, Price(1));
+    let plan = |offers: &[Offer], fee| {
+        let mut story = Story::new(sizing(0, 8), 1);
+        let grant = Grant { credit: Some(Money(-1)), fee: Price(fee), ..Grant::default() };
+        let supply = Supply { offers: offers.to_vec(), grant, ..Supply::default() };
+        let plan = story.planner.tick(&story.observation(97, 0, Duration::ZERO), &supply);
+        let names: Vec<String> = plan.orders.iter().map(|offer| offer.name.clone()).collect();
+        (names.join(" "), words(&plan.why), plan.broke)
+    };
+    let own = |count| ["own"; 3][..count].join(" ");
+    assert_eq!(plan(&[free(None)], 0), (own(3), vec![], false));
+    assert_eq!(plan(&[free(None), paid.clone()], 0), (own(3), vec![], false));
+    assert_eq!(plan(&[free(Some(2)), paid.clone()], 0), (own(2), vec!["no_credit"], false));
+    assert_eq!(plan(&[free(Some(2))], 0), (own(2), vec!["no_capacity"], false));
+    assert_eq!(plan(&[free(Some(0))], 0), (own(0), vec!["no_capacity"], false), "no credit would help");
+    assert_eq!(plan(&[free(None)], 1), (own(0), vec!["no_credit"], true), "warm, it costs the fee");
+    assert_eq!(plan(&[paid], 0), (own(0), vec!["no_credit"], true));
 }

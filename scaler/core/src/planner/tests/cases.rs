@@ -181,13 +181,15 @@ fn c2_what_passes_by_itself_is_told_from_what_stays_blocked() {
         story.planner.tick(&seen, &supply).starts(Instant::ZERO)
     };
     let room = |comes| Grant { room: Some(Room { cap: 2, left: 0, comes }), ..Grant::default() };
-    let offer = [Offer::new("gpu", Capacity::ONE, Price::FREE)];
+    let offer = [Offer::new("gpu", Capacity::ONE, Price(1))];
     assert_eq!(starts(&offer, Grant::default()), Starts::From(Instant::ZERO));
     assert_eq!(starts(&[], Grant::default()), Starts::Stalled);
     assert_eq!(starts(&offer, room(true)), Starts::From(Instant::ZERO), "another deployment gives one");
     assert_eq!(starts(&offer, room(false)), Starts::Blocked);
     let spent = Grant { credit: Some(Money(0)), ..Grant::default() };
-    assert_eq!(starts(&offer, spent), Starts::Blocked);
+    assert_eq!(starts(&offer, spent.clone()), Starts::Blocked);
+    let free = [offer[0].clone(), Offer::new("own", Capacity::ONE, Price::FREE)];
+    assert_eq!(starts(&free, spent), Starts::From(Instant::ZERO), "it costs nothing");
 }
 
 #[test]
@@ -234,6 +236,7 @@ fn c2_who_waits_for_room_at_max_is_told_before_max() {
 #[test]
 fn c2_what_was_blocked_and_is_not_needed_any_more_is_not_ordered_later() {
     let mut engines = filled(3, 80, 8);
+    engines.supply.offers[0].price = Price(1);
     engines.supply.grant.credit = Some(Money(-1));
     engines.pass(90);
     engines.tokens = UNIT;

@@ -131,6 +131,8 @@ pub struct Planner {
     last: Option<(u32, u32)>,
     /// Ready replicas were lost, and their successors are not ordered yet.
     replacing: bool,
+    /// The most that were ready since fewer were last wanted: up to these, one that died is replaced, and nothing grows (M3).
+    ran: u32,
 }
 
 impl Planner {
@@ -138,8 +140,8 @@ impl Planner {
     pub fn new(sizing: Sizing, now: Instant) -> Self {
         let (window, checks) = (Window::new(sizing.window, now), Checks::new(now));
         let (carried, pause, ready) = (Carried::new(now), Pause::default(), BTreeMap::new());
-        let (started, told, last, replacing) = (Vec::new(), false, None, false);
-        Self { sizing, window, carried, checks, started, pause, told, ready, last, replacing }
+        let (started, told, last, replacing, ran) = (Vec::new(), false, None, false, 0);
+        Self { sizing, window, carried, checks, started, pause, told, ready, last, replacing, ran }
     }
 
     /// The settings in force.
@@ -158,7 +160,9 @@ impl Planner {
 
     /// Replica `id` is taken out by an operator: that it is not there any more does not mean that it died.
     pub fn let_go(&mut self, id: ReplicaId) {
-        self.ready.remove(&id);
+        if self.ready.remove(&id).is_some() {
+            self.ran = self.ran.saturating_sub(1);
+        }
     }
 
     /// A start has failed: the next one waits, longer each time (C1).
@@ -195,7 +199,8 @@ impl Planner {
             Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
         };
         let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
-        let missing = Missing::of(target, &fleet, supply);
+        self.ran = self.ran.min(target).max(fleet.ready);
+        let missing = Missing::of(target, self.ran, &fleet, supply);
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
         let (woken, current) = (missing.woken, fleet.current());
@@ -209,14 +214,14 @@ impl Planner {
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
         Plan {
             target,
-            orders: self.orders(missing.starts, supply, now),
+            orders: self.orders(missing, supply, now),
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
             needs_room,
-            broke: self.is_broke(1, supply),
+            broke: self.is_broke(1, u32::from(self.ran > fleet.current()), supply),
             why: ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) },
         }
     }

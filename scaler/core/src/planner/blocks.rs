@@ -15,18 +15,23 @@ pub(super) struct Missing {
     pub(super) woken: u32,
     /// Those that must be started.
     pub(super) starts: u32,
+    /// Of these, those that stand for one that ran and has died: no growth (M3).
+    lost: u32,
     /// Whether the one after all of these would have to be started too.
     beyond: bool,
 }
 
 impl Missing {
-    /// Up to `target`, from what is parked first, as far as it can be woken.
-    pub(super) fn of(target: u32, fleet: &Census, supply: &Supply) -> Self {
-        let missing = target.saturating_sub(fleet.current().saturating_add(fleet.draining));
+    /// Up to `target`, from what is parked first, as far as it can be woken; `ran` of them did already.
+    pub(super) fn of(target: u32, ran: u32, fleet: &Census, supply: &Supply) -> Self {
+        let there = fleet.current().saturating_add(fleet.draining);
+        let missing = target.saturating_sub(there);
         let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
         let asleep = fleet.parked.saturating_sub(late);
         let woken = missing.min(asleep);
-        Self { woken, starts: missing - woken, beyond: woken == asleep }
+        let starts = missing - woken;
+        let lost = ran.saturating_sub(there.saturating_add(woken)).min(starts);
+        Self { woken, starts, lost, beyond: woken == asleep }
     }
 }
 
@@ -40,41 +45,48 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
 
 impl Planner {
     /// What `starts` replicas are started on now.
-    pub(super) fn orders(&self, starts: u32, supply: &Supply, now: Instant) -> Vec<Offer> {
+    pub(super) fn orders(&self, missing: Missing, supply: &Supply, now: Instant) -> Vec<Offer> {
+        let Missing { starts, lost, .. } = missing;
         if starts == 0 || self.pause.left(now).is_some() {
             return Vec::new();
         }
         let count = supply.grant.room.map_or(starts, |room| room.left.min(starts));
-        self.paid_for(count, supply)
+        self.affordable(count, lost.min(count), supply)
     }
 
-    /// What `count` replicas are started on as far as the credit goes: where it is used up, on what costs nothing (M3).
-    fn paid_for(&self, count: u32, supply: &Supply) -> Vec<Offer> {
+    /// What `count` replicas are started on as far as the credit goes: where it is used up, on what costs nothing, or up to
+    /// `lost` of them on what comes first (M3).
+    fn affordable(&self, count: u32, lost: u32, supply: &Supply) -> Vec<Offer> {
+        let some = |offers: &[Offer], count: u32| {
+            choose(offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).0
+        };
         let Supply { offers, grant, .. } = supply;
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
         if !grant.is_spent() {
-            return choose(offers, &self.sizing, count).0;
+            return some(offers, count);
         }
         let free: Vec<Offer> = offers.iter().filter(|offer| !grant.costs(offer)).cloned().collect();
-        choose(&free, &self.sizing, count).0
+        let (free, again) = (some(&free, count), some(offers, lost));
+        if free.len() > again.len() { free } else { again }
     }
 
-    /// Whether the credit keeps some of `starts` replicas from being started, whatever else does.
-    pub(super) fn is_broke(&self, starts: u32, supply: &Supply) -> bool {
+    /// Whether the credit keeps some of `starts` replicas from being started, whatever else does; `lost` of them are none
+    /// that are new.
+    pub(super) fn is_broke(&self, starts: u32, lost: u32, supply: &Supply) -> bool {
         let Supply { offers, grant, .. } = supply;
-        let short = || self.paid_for(starts, supply).len() < usize::try_from(starts).unwrap_or(usize::MAX);
+        let most = usize::try_from(starts).unwrap_or(usize::MAX);
+        let short = || starts > lost && self.affordable(starts, 0, supply).len() < most;
         let costs = || offers.is_empty() || offers.iter().any(|offer| grant.costs(offer));
         grant.is_spent() && short() && costs()
     }
 
     /// All that keeps some of `starts` replicas from being started now, the nearest first. Each holds whatever the others do.
-    fn refusals(&self, starts: u32, supply: &Supply, now: Instant) -> Vec<ScaleReason> {
+    fn refusals(&self, starts: u32, lost: u32, supply: &Supply, now: Instant) -> Vec<ScaleReason> {
         if starts == 0 {
             return Vec::new();
         }
         let failures = self.pause.failures();
         let pause = self.pause.left(now).map(|retry_in| ScaleReason::BackingOff { failures, retry_in });
-        let credit = self.is_broke(starts, supply).then_some(ScaleReason::NoCredit);
+        let credit = self.is_broke(starts, lost, supply).then_some(ScaleReason::NoCredit);
         let room = supply.grant.room.filter(|room| room.left < starts);
         let cap = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
         // Where the gateway has no room at all, whether an offer would do is asked for one.
@@ -98,7 +110,7 @@ impl Planner {
     ) -> (ScaleReason, Vec<ScaleReason>) {
         let over = self.is_over(needed);
         if missing.starts > 0 {
-            let mut blocks = self.refusals(missing.starts, supply, now);
+            let mut blocks = self.refusals(missing.starts, missing.lost, supply, now);
             if blocks.is_empty() {
                 return (reason, blocks);
             }
@@ -109,7 +121,7 @@ impl Planner {
             ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => (ScaleReason::NoCapacity, Vec::new()),
             // What would block the next one, were max no bound. Those up to max come first.
             ScaleReason::AtMax if over && missing.woken == 0 => {
-                let mut blocks = self.refusals(u32::from(missing.beyond), supply, now);
+                let mut blocks = self.refusals(u32::from(missing.beyond), 0, supply, now);
                 blocks.insert(0, ScaleReason::AtMax);
                 if supply.waiting > 0 {
                     blocks.retain(|block| *block != ScaleReason::NoCapacity);
@@ -132,9 +144,9 @@ impl Planner {
         let over = self.is_over(needed);
         let wanted = if self.sizing.autoscale { needed } else { 0 };
         let target = wanted.clamp(self.sizing.floor(), self.sizing.ceiling());
-        let missing = Missing::of(target, fleet, supply);
+        let missing = Missing::of(target, self.ran.min(target), fleet, supply);
         let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
-        let mut blocks = self.refusals(missing.starts.max(next), supply, now);
+        let mut blocks = self.refusals(missing.starts.max(next), missing.lost, supply, now);
         blocks.retain(|block| *block != ScaleReason::NoCapacity);
         blocks.extend(over.then_some(ScaleReason::AtMax));
         blocks

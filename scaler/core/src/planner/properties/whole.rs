@@ -185,11 +185,13 @@ proptest! {
     ) {
         let sizing = &setting.sizing;
         let mut engines = engines(&setting);
+        let mut ran = 0;
         for stretch in &stretches {
             begin(&mut engines, stretch);
             for second in 0..stretch.seconds {
                 let seen = look(&mut engines, stretch, second);
                 engines.actions.clear();
+                let ready = seen.replicas.iter().filter(|one| one.is_ready()).count();
                 let plan = engines.evaluate(&seen);
                 let (why, gone) = (&plan.why, removals(&engines.actions, &seen));
                 prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling(), "{why:?}");
@@ -205,7 +207,9 @@ proptest! {
                 let starts = engines.actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
                 let pays = |action: &&Action| matches!(action, Action::Start(offer) if offer.price > Price::FREE);
                 let paid = engines.actions.iter().filter(pays).count();
-                prop_assert!(paid == 0 || stretch.credit, "M3");
+                ran = ready.max(ran.min(plan.target as usize));
+                let in_place = (why.current as usize + paid) <= ran;
+                prop_assert!(paid == 0 || stretch.credit || in_place, "M3: {ran} ran");
                 prop_assert!(stretch.room.is_none_or(|left| starts <= left as usize), "A6");
                 prop_assert!(engines.replicas.len() <= seen.replicas.len().max(sizing.ceiling() as usize), "A6");
                 if plan.orders.len() < (plan.target.saturating_sub(why.current + why.woken)) as usize

@@ -2,8 +2,11 @@
 
 use tidegate_shared::offer::Money;
 
+use super::fleet::{Engines, UNIT};
+use super::tokens::starts;
 use super::*;
 use crate::budget::Room;
+use crate::config::RuleChoice;
 
 const CAP: Price = Price(1_000_000);
 const DEAR: Price = Price(1_350_000);
@@ -133,4 +136,56 @@ fn m3_what_costs_nothing_is_started_whatever_the_balance() {
     assert_eq!(plan(&[free(Some(0))], 0), (own(0), vec!["no_capacity"], false), "no credit would help");
     assert_eq!(plan(&[free(None)], 1), (own(0), vec!["no_credit"], true), "warm, it costs the fee");
     assert_eq!(plan(&[paid], 0), (own(0), vec!["no_credit"], true));
+}
+
+#[test]
+fn m3_c1_what_ran_and_died_is_replaced_whatever_the_balance_and_nothing_beyond() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let mut engines =
+            Engines::new(Sizing { rule: RuleChoice::Fixed(rule), min: 2, max: 8, ..Sizing::default() }, 3);
+        (engines.in_flight, engines.tokens) = (3 * 30, UNIT * 2);
+        engines.supply.offers[0].price = Price(1);
+        engines.pass(40);
+        let before = engines.count();
+        engines.supply.grant.credit = Some(Money(0));
+        engines.actions.clear();
+        engines.in_flight = 8 * 30;
+        engines.pass(60);
+        assert_eq!((starts(&engines), engines.count()), (0, before), "{rule:?}: growth");
+        engines.replicas.remove(0);
+        let plan = engines.second();
+        assert_eq!((starts(&engines), engines.count()), (1, before), "{rule:?}: {}", plan.why);
+        assert_eq!(words(&engines.second().why), ["no_credit"], "{rule:?}: what is beyond stays blocked");
+        // It has a machine and dies as it loads: the next one stands for the same.
+        engines.replicas.pop();
+        engines.second();
+        assert_eq!((starts(&engines), engines.count()), (2, before), "{rule:?}");
+    }
+}
+
+#[test]
+fn m3_what_was_let_go_or_is_not_wanted_any_more_is_growth_once_it_is_again() {
+    let mut story = Story::new(sizing(0, 8), 3);
+    let poor = || Grant { credit: Some(Money(0)), ..Grant::default() };
+    let supply = Supply {
+        offers: vec![Offer::new("gpu", Capacity::ONE, Price(1))],
+        grant: poor(),
+        ..Supply::default()
+    };
+    let orders = |story: &mut Story, in_flight| {
+        let seen = story.observation(in_flight, 0, Duration::ZERO);
+        story.now = story.now + TICK;
+        story.planner.tick(&seen, &supply).orders.len()
+    };
+    assert_eq!(orders(&mut story, 90), 0);
+    story.planner.let_go(ReplicaId(3));
+    story.ready = 2;
+    assert_eq!(orders(&mut story, 90), 0, "an operator took it out");
+    story.ready = 1;
+    assert_eq!(orders(&mut story, 90), 1, "it died");
+    story.ready = 2;
+    (0..60).for_each(|_| assert_eq!(orders(&mut story, 20), 0));
+    story.ready = 1;
+    assert_eq!(orders(&mut story, 20), 0);
+    assert_eq!(orders(&mut story, 90), 0, "one was enough meanwhile");
 }

@@ -309,7 +309,7 @@ impl Planner {
         let fewer = fleet.current().saturating_sub(1);
         let reading = reading.unless(self.carried.forbids(seen.demand(), fewer, sizing));
         let (full, crowd) = match rule {
-            Rule::TokenLoad => self.checks.places(seen, &reading),
+            Rule::TokenLoad => self.checks.places(seen, &reading, coming),
             Rule::Jobs | Rule::Concurrency => (None, None),
         };
         self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing, resupplied, full, crowd })

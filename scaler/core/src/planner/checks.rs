@@ -6,7 +6,7 @@ use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
 
-use super::queues::{EngineQueues, Jump};
+use super::queues::{EngineQueues, Jump, Standing};
 use super::{Census, Verdict};
 use crate::config::Sizing;
 use crate::guard::confirm::{CHECKS, Confirm};
@@ -17,7 +17,7 @@ use crate::rule::samples::Samples;
 use crate::rule::token_load::{self, COMFORT};
 use crate::rule::{Need, queue};
 
-use super::reading::Reading;
+use super::reading::{Coming, Reading};
 
 /// The time between two checks (B1).
 pub const CHECK: Duration = Duration::from_secs(30);
@@ -55,20 +55,21 @@ pub(super) struct Look<'a> {
     /// What is started next is of another size than at the last evaluation.
     pub(super) resupplied: bool,
     /// Requests that wait inside the engines while nothing is free.
-    pub(super) full: Option<u32>,
+    pub(super) full: Option<Standing>,
     /// So many would wait inside the engines with one replica fewer.
     pub(super) crowd: Option<u32>,
 }
 
 impl Look<'_> {
-    /// Replicas that are needed: by the load, or one more while nothing is free (B2, B3).
+    /// Replicas that are needed: by the load, or by those that wait while nothing is free (B2, B3).
     fn needed(&self) -> Option<u32> {
-        self.reading.needed.max(self.full.map(|_| self.fleet.ready.saturating_add(1)))
+        self.reading.needed.max(self.full.map(|standing| standing.needed))
     }
 
     /// Those that wait inside the engines, where it is they who need more.
     fn engine_queue(&self) -> u32 {
-        self.full.filter(|_| self.needed() > self.reading.needed).unwrap_or(0)
+        let waiting = self.full.map(|standing| standing.full.waiting);
+        waiting.filter(|_| self.needed() > self.reading.needed).unwrap_or(0)
     }
 
     /// Whether one fewer would do, by the load and by the places.
@@ -114,8 +115,14 @@ impl Checks {
     }
 
     /// What the engines' queues say of the fleet: whether it is full, and how many would wait with one replica fewer.
-    pub(super) fn places(&mut self, seen: &Observation, reading: &Reading) -> (Option<u32>, Option<u32>) {
-        let full = self.queues.full(seen, reading.load.is_some_and(|load| load <= COMFORT));
+    pub(super) fn places(
+        &mut self,
+        seen: &Observation,
+        reading: &Reading,
+        coming: Coming<'_>,
+    ) -> (Option<Standing>, Option<u32>) {
+        let spare = reading.load.is_some_and(|load| load <= COMFORT);
+        let full = self.queues.full(seen, spare, coming.units(seen));
         let order = leaving(Leaving::LeastWarm, &seen.replicas);
         let left = order.iter().skip(1).filter(|replica| replica.is_ready());
         let left = left.map(|replica| replica.capacity.units()).fold(0, u32::saturating_add);
@@ -175,7 +182,7 @@ impl Checks {
     fn check(&mut self, look: &Look<'_>, level: u32) -> u32 {
         let current = look.fleet.current();
         let jump = self.queues.check(look.seen, self.watched.total());
-        let (needed, stays) = (look.needed(), self.queues.stays(look.full));
+        let (needed, stays) = (look.needed(), self.queues.stays(look.full.map(|standing| standing.full)));
         let more = needed.filter(|needed| *needed > current);
         if needed.is_some() {
             // A queue that has shrunk is a first one.

@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 
 use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
 use tidegate_shared::time::Duration;
 
 use crate::rule::Mean;
-use crate::rule::places::{Places, full, most_at_queues, most_elsewhere};
+use crate::rule::places::{Full, Places, full, most_at_queues, most_elsewhere};
 use crate::rule::token_load::Queues;
 
 /// How long an engine's queue must have lasted to count: one look at it may have met a spike.
@@ -27,6 +28,14 @@ pub(super) struct Jump {
     pub(super) waiting: u32,
 }
 
+/// Those that wait inside the engines while nothing is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) full: Full,
+    /// Replicas on which each would find a place.
+    pub(super) needed: u32,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EngineQueues {
@@ -36,8 +45,8 @@ pub(super) struct EngineQueues {
     before: Option<Queues>,
     /// The same of the check before that, and until when it is still looked back to.
     earlier: Option<(Duration, Queues)>,
-    /// Those that waited at the last check while nothing was free.
-    stood: u32,
+    /// What there was at the last check if nothing was free.
+    stood: Option<Full>,
     /// What the engines run at a time, as last seen where a queue was with memory to spare.
     places: Option<Places>,
     /// One is there now.
@@ -80,8 +89,9 @@ impl EngineQueues {
         self.before = Some(self.lasted(seen));
     }
 
-    /// Those that wait while nothing is free. A queue where memory is to `spare` tells what the engines run at a time.
-    pub(super) fn full(&mut self, seen: &Observation, spare: bool) -> Option<u32> {
+    /// Those that wait while nothing is free, and what they need of replicas of so many units that come, in order, the last
+    /// as often as it takes. A queue where memory is to `spare` tells what the engines run at a time.
+    pub(super) fn full(&mut self, seen: &Observation, spare: bool, coming: Vec<u32>) -> Option<Standing> {
         let lasted = self.lasted(seen);
         let most = most_at_queues(seen, &lasted).filter(|most| most.running > 0);
         match (most, self.places) {
@@ -94,13 +104,38 @@ impl EngineQueues {
             _ => {}
         }
         self.queueing = most.is_some();
-        full(seen, &lasted)
+        // Where memory is what limits, that of now is all that is known.
+        let each = if spare { self.places } else { most };
+        let (lasted, fresh) = self.fresh(seen, lasted);
+        let full = full(seen, &lasted, &fresh)?;
+        let ready = || seen.replicas.iter().filter(|replica| replica.is_ready());
+        let first = ready().filter(|replica| fresh.contains(&replica.id));
+        let units: Vec<u32> = first.map(|replica| replica.capacity.units()).chain(coming).collect();
+        let more = each.map_or(1, |each| each.replicas(full.waiting, &units));
+        let filled = u32::try_from(ready().count().saturating_sub(fresh.len())).unwrap_or(u32::MAX);
+        Some(Standing { full, needed: filled.saturating_add(more) })
     }
 
-    /// Whether the queue at this check, where nothing is free, has stood since the one before.
-    pub(super) fn stays(&mut self, full: Option<u32>) -> bool {
-        let before = std::mem::replace(&mut self.stood, full.unwrap_or(0));
-        before > 0 && self.stood >= before - before / STAYS
+    /// The queues that have lasted since the replica was ready, and those that are ready for less than [`SETTLED`] and have
+    /// none: they had no time to fill, and count as such that come.
+    fn fresh(&self, seen: &Observation, lasted: Queues) -> (Queues, Vec<ReplicaId>) {
+        let joined = |id| self.lately.iter().any(|(_, queues)| !queues.has(id));
+        let lasted = lasted.or(&Queues::of(seen), joined);
+        let ready = seen.replicas.iter().filter(|replica| replica.is_ready()).map(|replica| replica.id);
+        let fresh =
+            ready.filter(|id| joined(*id) && lasted.of_replica(*id).is_none_or(|waiting| waiting == 0));
+        let fresh = fresh.collect();
+        (lasted, fresh)
+    }
+
+    /// Whether the queue at this check, where nothing is free, has stood since the one before. Who has found a place on a
+    /// replica that came meanwhile has not gone.
+    pub(super) fn stays(&mut self, full: Option<Full>) -> bool {
+        let before = std::mem::replace(&mut self.stood, full);
+        before.zip(full).is_some_and(|(before, now)| {
+            let placed = now.running.saturating_sub(before.running);
+            now.waiting.saturating_add(placed) >= before.waiting - before.waiting / STAYS
+        })
     }
 
     /// How many of `jobs` would wait inside engines of so many units in all.

@@ -41,6 +41,23 @@ pub(super) struct Coming<'a> {
 }
 
 impl Coming<'_> {
+    /// Units of those that come, in order: who is on the way, who drains, who is parked, and then what is started; where
+    /// nobody knows how large that is, as large as those that are there are on average.
+    pub(super) fn units(self, seen: &Observation) -> Vec<u32> {
+        let on_the_way = seen.replicas.iter().filter(|replica| replica.is_on_its_way());
+        let back = returning(self.falling, &seen.replicas);
+        let mut units: Vec<u32> = on_the_way.chain(back).map(|replica| replica.capacity.units()).collect();
+        units.extend(self.started.iter().map(|size| size.units()));
+        if self.started.is_empty() {
+            let ready = seen.replicas.iter().filter(|replica| replica.is_ready());
+            let (all, count) = ready.fold((0u32, 0u32), |(all, count), replica| {
+                (all.saturating_add(replica.capacity.units()), count + 1)
+            });
+            units.push(all.checked_div(count).unwrap_or(1).max(1));
+        }
+        units
+    }
+
     /// In order: who drains, who is parked, and then what is started; where nobody knows how large that is, as large as
     /// those that are there are on average.
     fn sizes(self, scale: Scale, seen: &Observation, there: &[u128]) -> Vec<u128> {

@@ -2,6 +2,7 @@
 //! at memory or at the past.
 
 use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::ReplicaFacts;
 
 use super::Mean;
@@ -39,21 +40,51 @@ impl Places {
         let over = jobs.sum.saturating_mul(all).saturating_sub(there).div_ceil(all * count);
         u32::try_from(over).ok().filter(|over| *over > 0)
     }
+
+    /// How many replicas of so many units, in order, the last as often as it takes, have a place for each of `requests`; one
+    /// where nobody knows.
+    pub fn replicas(self, requests: u32, units: &[u32]) -> u32 {
+        let Some((last, first)) = units.split_last().filter(|_| self.running > 0) else { return 1 };
+        let on = |units: u32| u64::from(units) * u64::from(self.running);
+        let (mut left, mut replicas) = (u64::from(requests) * u64::from(self.units.max(1)), 0);
+        for units in first {
+            if left == 0 {
+                return replicas;
+            }
+            left = left.saturating_sub(on(*units));
+            replicas += 1;
+        }
+        let more = left.div_ceil(on(*last).max(1));
+        replicas.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
+    }
+}
+
+/// A fleet in which nothing is free, though somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Requests that wait inside the engines.
+    pub waiting: u32,
+    /// Requests that run there.
+    pub running: u32,
 }
 
 fn ready(seen: &Observation) -> impl Iterator<Item = &ReplicaFacts> {
     seen.replicas.iter().filter(|replica| replica.is_ready())
 }
 
-/// How many wait inside the engines while nothing is free: each ready replica has a queue that has lasted, or as many
+/// Those that wait inside the engines while nothing is free, and those that run: each ready replica has a queue that has lasted, or as many
 /// requests for its size as run where one has. `lasted` are the queues; one that is not known says nothing of the fleet, and
-/// neither does a fleet of which one is measured.
-pub fn full(seen: &Observation, lasted: &Queues) -> Option<u32> {
+/// neither does a fleet of which one is measured. Those that are `fresh` had no time to fill: the others decide.
+pub fn full(seen: &Observation, lasted: &Queues, fresh: &[ReplicaId]) -> Option<Full> {
     let most = most_at_queues(seen, lasted)?;
-    let known = ready(seen).all(|replica| replica.hold.is_none() && lasted.of_replica(replica.id).is_some());
+    let filled = || ready(seen).filter(|replica| !fresh.contains(&replica.id));
+    let known = filled().all(|replica| replica.hold.is_none() && lasted.of_replica(replica.id).is_some());
     let waits = |replica: &ReplicaFacts| lasted.of_replica(replica.id) > Some(0);
     let taken = |replica: &ReplicaFacts| most.running > 0 && Places::of(replica).reaches(most);
-    (known && ready(seen).all(|replica| waits(replica) || taken(replica))).then(|| lasted.waiting())
+    (known && filled().all(|replica| waits(replica) || taken(replica))).then(|| Full {
+        waiting: lasted.waiting(),
+        running: ready(seen).map(|replica| Places::of(replica).running).fold(0, u32::saturating_add),
+    })
 }
 
 /// What runs where a queue has lasted; the most of it, as some may be stuck.
@@ -70,7 +101,6 @@ pub fn most_elsewhere(seen: &Observation, lasted: &Queues) -> Option<Places> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_shared::id::ReplicaId;
     use tidegate_shared::replica::{Capacity, Hold, Phase};
     use tidegate_shared::request::Tokens;
     use tidegate_shared::time::Instant;
@@ -85,7 +115,7 @@ mod tests {
 
     fn found(replicas: Vec<ReplicaFacts>) -> Option<u32> {
         let seen = Observation { replicas, ..Observation::default() };
-        full(&seen, &Queues::of(&seen))
+        full(&seen, &Queues::of(&seen), &[]).map(|full| full.waiting)
     }
 
     #[test]
@@ -119,6 +149,25 @@ mod tests {
         let held = ReplicaFacts { hold: Some(Hold::Aside), ..replica(2, 1, 9, 5) };
         assert_eq!(found(vec![replica(1, 1, 9, 5), held]), None);
         assert_eq!(found(vec![]), None);
+    }
+
+    #[test]
+    fn b3_those_that_wait_need_as_many_replicas_as_have_places_for_them() {
+        let places = Places { running: 8, units: 2 };
+        for (requests, units, replicas) in [
+            (1, &[1][..], 1),
+            (8, &[1], 2),
+            (9, &[1], 3),
+            (9, &[2], 2),
+            (9, &[2, 1], 2),
+            (8, &[2, 1], 1),
+            (17, &[2, 1], 4),
+            (u32::MAX, &[1], 1 << 30),
+            (9, &[], 1),
+        ] {
+            assert_eq!(places.replicas(requests, units), replicas, "{requests} on {units:?}");
+        }
+        assert_eq!(Places { running: 0, units: 2 }.replicas(9, &[1]), 1, "nobody knows what they run");
     }
 
     #[test]

@@ -166,6 +166,19 @@ impl Queues {
         self.0.iter().find(|(known, _)| *known == id).and_then(|(_, waiting)| *waiting)
     }
 
+    /// Whether this replica was ready then.
+    pub fn has(&self, id: ReplicaId) -> bool {
+        self.0.iter().any(|(known, _)| *known == id)
+    }
+
+    /// Those of `other` for each replica that `is_new`, and the same for all others.
+    pub fn or(&self, other: &Self, is_new: impl Fn(ReplicaId) -> bool) -> Self {
+        let of = |(id, waiting): &(ReplicaId, Option<u32>)| {
+            (*id, if is_new(*id) { other.of_replica(*id) } else { *waiting })
+        };
+        Self(self.0.iter().map(of).collect())
+    }
+
     /// The shorter of both for each replica, or the one that is known.
     pub fn least_known(&self, other: &Self) -> Self {
         let shorter = |(id, now): &(ReplicaId, Option<u32>)| {

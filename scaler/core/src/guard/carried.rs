@@ -1,22 +1,16 @@
 //! What replicas carry, as far as a queue has shown it: requests that waited too long while fewer were in flight than the
 //! target allows were held back by something else, be it memory or the engine's own limits. A fleet must not shrink into
-//! the same queue again (A4, B5). It never makes a fleet grow.
-//!
-//! What was shown holds for [`FIRST`], and then one fewer may be tried. If the queue comes back, it holds twice as long, up
-//! to [`LONGEST`]: so that a constant load is tried ever more seldom, and a load that has changed is found out.
+//! the same queue again (A4, B5), for as long as [`super::expiry`] says. It never makes a fleet grow.
 
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::{Hold, Phase};
-use tidegate_shared::time::{Duration, Instant};
+use tidegate_shared::time::Instant;
 
+use super::expiry::Expiry;
 use super::watched::Watched;
 use crate::config::Sizing;
 
-/// How long a queue is remembered at first, since it was last seen.
-pub const FIRST: Duration = Duration::from_secs(2 * 60 * 60);
-/// And how long at most, after it has come back again and again.
-pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// How much of what was carried the others may be given, in percent: as much as the usual target is of the usual limit
 /// (Q1), so that a load which varies a little does not fill them.
 pub const SHARE: u32 = 80;
@@ -57,8 +51,6 @@ struct Shown {
     then: Held,
     /// The most for each replica that was carried, then or since.
     best: Held,
-    /// When it was last so, in watched time.
-    at: Duration,
 }
 
 /// See the module.
@@ -68,30 +60,32 @@ pub struct Carried {
     shown: Option<Shown>,
     /// Somebody waited too long at the last look too.
     late: bool,
-    /// How long what was shown holds.
-    pause: Duration,
-    /// Since when it is tried whether fewer would do, in watched time.
-    tried: Option<Duration>,
+    expiry: Expiry,
 }
 
 impl Carried {
     /// Nothing was shown yet.
     pub fn new(now: Instant) -> Self {
-        Self { watched: Watched::new(now), shown: None, late: false, pause: FIRST, tried: None }
+        Self { watched: Watched::new(now), shown: None, late: false, expiry: Expiry::default() }
     }
 
     /// Takes in this moment.
     pub fn see(&mut self, seen: &Observation, sizing: &Sizing) {
         self.watched.see(seen.at);
-        self.expire();
+        if self.expiry.ends(self.watched.total()) {
+            self.shown = None;
+        }
         let late = seen.queued > 0 && seen.oldest_wait >= sizing.queue_threshold;
         let again = std::mem::replace(&mut self.late, late);
         let Some(found) = Held::of(seen) else { return };
         let more = self.shown.is_none_or(|shown| found.is_more_than(shown.best));
         match (late, &mut self.shown) {
             // The target is what limits, and the plain need knows that.
-            _ if more && found.reaches(sizing.target()) => self.shown = None,
-            (true, Some(shown)) if again && !more => shown.at = self.watched.total(),
+            _ if more && found.reaches(sizing.target()) => {
+                self.shown = None;
+                self.expiry.end();
+            }
+            (true, Some(_)) if again && !more => self.expiry.lasts(self.watched.total()),
             (true, _) => self.learn(found),
             (false, Some(shown)) if more && seen.queued == 0 && seen.promised == 0 => shown.best = found,
             (false, _) => {}
@@ -99,31 +93,18 @@ impl Carried {
     }
 
     fn learn(&mut self, found: Held) {
-        if self.tried.take().is_some() {
-            self.pause = self.pause.saturating_mul(2).min(LONGEST);
-        }
-        self.shown = Some(Shown { then: found, best: found, at: self.watched.total() });
-    }
-
-    /// What was shown long ago is tried; once that went well for as long, it is forgotten.
-    fn expire(&mut self) {
-        let (now, pause) = (self.watched.total(), self.pause);
-        let is_over = |since: Duration| now.saturating_sub(since) >= pause;
-        if self.shown.is_some_and(|shown| is_over(shown.at)) {
-            (self.shown, self.tried) = (None, Some(now));
-        } else if self.tried.is_some_and(is_over) {
-            (self.tried, self.pause) = (None, FIRST);
-        }
+        self.expiry.shown(self.watched.total());
+        self.shown = Some(Shown { then: found, best: found });
     }
 
     /// Forgets everything: other settings make other queues.
     pub fn forget(&mut self) {
-        (self.shown, self.tried, self.pause) = (None, None, FIRST);
+        (self.shown, self.expiry) = (None, Expiry::default());
     }
 
     /// Whether it is tried whether fewer would do: then one goes at a time, and it is waited and seen.
     pub fn is_trying(&self) -> bool {
-        self.tried.is_some()
+        self.expiry.is_trying()
     }
 
     /// Replicas that `demand` needs not to queue, as far as is known: each has the target, or [`SHARE`] of what one was
@@ -151,9 +132,9 @@ impl Carried {
         }
         let most = self.room(replicas, sizing);
         Some(match self.shown {
-            Some(Shown { then, at, .. }) if demand.div_ceil(sizing.target()) <= replicas => {
+            Some(Shown { then, .. }) if demand.div_ceil(sizing.target()) <= replicas => {
                 let Held { in_flight, replicas } = then;
-                let ago = self.watched.total().saturating_sub(at);
+                let ago = self.expiry.age(self.watched.total());
                 ScaleReason::QueuedBefore { replicas, in_flight, ago, most }
             }
             _ => ScaleReason::FewPlaces { most },

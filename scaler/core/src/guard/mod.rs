@@ -4,6 +4,7 @@
 pub mod carried;
 pub mod confirm;
 pub mod cool;
+pub mod expiry;
 pub mod pause;
 pub mod watched;
 pub mod window;

@@ -7,6 +7,7 @@ use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::time::Duration;
 
+use crate::guard::expiry::Expiry;
 use crate::rule::Mean;
 use crate::rule::places::{Full, Places, full, most_at_queues, most_elsewhere};
 use crate::rule::token_load::Queues;
@@ -51,11 +52,16 @@ pub(super) struct EngineQueues {
     places: Option<Places>,
     /// One is there now.
     queueing: bool,
+    /// How long `places` hold.
+    expiry: Expiry,
+    /// Watched time of this moment.
+    now: Duration,
 }
 
 impl EngineQueues {
     /// Takes in what is there at watched time `at`.
     pub(super) fn see(&mut self, seen: &Observation, at: Duration) {
+        self.now = at;
         while self.lately.front().is_some_and(|(taken, _)| at.saturating_sub(*taken) >= SETTLED) {
             self.lately.pop_front();
         }
@@ -93,11 +99,20 @@ impl EngineQueues {
     /// as often as it takes. A queue where memory is to `spare` tells what the engines run at a time.
     pub(super) fn full(&mut self, seen: &Observation, spare: bool, coming: Vec<u32>) -> Option<Standing> {
         let lasted = self.lasted(seen);
+        if self.expiry.ends(self.now) {
+            self.places = None;
+        }
         let most = most_at_queues(seen, &lasted).filter(|most| most.running > 0);
         match (most, self.places) {
             // As long as there is one the most counts: at its end, requests are gone before engines tell.
-            (Some(most), Some(before)) if spare && self.queueing => self.places = Some(most.more(before)),
-            (Some(most), _) if spare => self.places = Some(most),
+            (Some(most), Some(before)) if spare && self.queueing => {
+                self.places = Some(most.more(before));
+                self.expiry.lasts(self.now);
+            }
+            (Some(most), _) if spare => {
+                self.places = Some(most);
+                self.expiry.shown(self.now);
+            }
             (None, Some(before)) => {
                 self.places = most_elsewhere(seen, &lasted).map(|more| more.more(before)).or(self.places);
             }

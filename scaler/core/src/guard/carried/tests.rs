@@ -4,6 +4,8 @@ use tidegate_shared::id::ReplicaId;
 use tidegate_shared::replica::{Capacity, ReplicaFacts};
 
 use super::*;
+use crate::guard::expiry::FIRST;
+use tidegate_shared::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -111,13 +113,28 @@ fn a4_a_constant_load_is_tried_ever_more_seldom_and_a_try_that_goes_well_ends_it
 }
 
 #[test]
-fn a4_the_pause_is_bounded_and_other_settings_forget() {
+fn a4_other_settings_forget() {
     let mut watcher = Watcher::new();
-    for _ in 0..20 {
-        watcher.carried.tried = Some(Duration::ZERO);
-        watcher.carried.learn(Held { in_flight: 5, replicas: 1 });
-    }
-    assert_eq!(watcher.carried.pause, LONGEST);
+    watcher.see(1, 5, 4);
     watcher.carried.forget();
     assert_eq!(watcher.need(9), 1);
+}
+
+#[test]
+fn a4_a_queue_that_lasts_is_one_queue_and_its_time_counts_from_its_end() {
+    let mut watcher = Watcher::new();
+    (0..FIRST.as_secs() + 3600).for_each(|_| watcher.see(1, 5, 4));
+    watcher.quiet(FIRST - SECOND, 9);
+    assert_eq!((watcher.need(9), watcher.carried.is_trying()), (3, false));
+    watcher.quiet(SECOND, 9);
+    assert_eq!((watcher.need(9), watcher.carried.is_trying()), (1, true));
+}
+
+#[test]
+fn a4_what_was_found_wrong_is_not_tried_later() {
+    let mut watcher = Watcher::new();
+    watcher.see(1, 5, 4);
+    watcher.see(1, 32, 0);
+    watcher.quiet(FIRST, 9);
+    assert!(!watcher.carried.is_trying());
 }

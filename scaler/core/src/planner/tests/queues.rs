@@ -3,6 +3,7 @@
 use super::fleet::{Engines, UNIT};
 use super::tokens::{drained, filled, starts};
 use super::*;
+use crate::reconcile::Action;
 
 /// Engines that run 4 requests at a time, which take next to no memory.
 fn slotted(ready: u32, target_concurrency: u32) -> Engines {
@@ -164,6 +165,35 @@ fn b3_where_memory_is_what_limits_those_that_wait_need_as_many_as_run_now() {
     (engines.slots, engines.in_flight, engines.tokens) = (4, 16, UNIT * 9 / 10);
     let why = engines.pass(35).why;
     assert_eq!((why.load, why.needed), (Some(90), 4), "{why}");
+}
+
+#[test]
+fn b5_what_engines_have_shown_is_tried_after_two_hours_and_ever_more_seldom() {
+    let mut engines = slotted(1, 32);
+    engines.in_flight = 10;
+    let mut hours = Vec::new();
+    for second in 0..12 * 3600u32 {
+        engines.second();
+        let drains = |action: Action| matches!(action, Action::Drain(_)).then_some(second / 3600);
+        hours.extend(engines.actions.drain(..).filter_map(drains));
+    }
+    assert_eq!((hours, engines.count()), (vec![2, 6], 3), "each time the queue comes back");
+    engines.slots = 16;
+    engines.pass(9 * 3600);
+    assert_eq!(engines.count(), 1, "they run more at a time by now");
+}
+
+#[test]
+fn b5_a_queue_that_lasts_for_hours_counts_from_its_end() {
+    let mut engines = slotted(2, 32);
+    engines.planner.resize(Sizing { max: 2, ..engines.planner.sizing().clone() });
+    engines.in_flight = 10;
+    engines.pass(3 * 3600);
+    engines.in_flight = 8;
+    engines.pass(6600);
+    assert_eq!(drained(&engines).len(), 0, "110 minutes after the queue");
+    engines.pass(1200);
+    assert_eq!(drained(&engines).len(), 1, "130 minutes after it");
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! How long what a queue has shown holds. For [`FIRST`] since it was last so, and then one fewer may be tried. If the queue
+//! comes back, it holds twice as long, up to [`LONGEST`]: so that a constant load is tried ever more seldom, and a load that
+//! has changed is found out. It never knows what was shown, and counts watched time only (C3, C4).
+
+use tidegate_shared::time::Duration;
+
+/// How long a queue is remembered at first, since it was last seen.
+pub const FIRST: Duration = Duration::from_secs(2 * 60 * 60);
+/// And how long at most, after it has come back again and again.
+pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// See the module. Every `now` is watched time.
+#[derive(Clone, Copy, Debug)]
+pub struct Expiry {
+    /// How long what was shown holds.
+    pause: Duration,
+    /// When it was last so.
+    at: Option<Duration>,
+    /// Since when it is tried whether fewer would do.
+    tried: Option<Duration>,
+}
+
+impl Default for Expiry {
+    fn default() -> Self {
+        Self { pause: FIRST, at: None, tried: None }
+    }
+}
+
+impl Expiry {
+    /// A queue has shown something.
+    pub fn shown(&mut self, now: Duration) {
+        if self.tried.take().is_some() {
+            self.pause = self.pause.saturating_mul(2).min(LONGEST);
+        }
+        self.at = Some(now);
+    }
+
+    /// The same queue is still there.
+    pub fn lasts(&mut self, now: Duration) {
+        self.at = Some(now);
+    }
+
+    /// What was shown is known to be wrong.
+    pub fn end(&mut self) {
+        self.at = None;
+    }
+
+    /// For how long nobody has queued so.
+    pub fn age(&self, now: Duration) -> Duration {
+        self.at.map_or(Duration::ZERO, |at| now.saturating_sub(at))
+    }
+
+    /// Whether what was shown ends now, and is tried from now on; once that went well for as long, the first pause holds
+    /// again.
+    pub fn ends(&mut self, now: Duration) -> bool {
+        let is_over = |since: Duration| now.saturating_sub(since) >= self.pause;
+        if self.at.is_some_and(is_over) {
+            (self.at, self.tried) = (None, Some(now));
+            return true;
+        }
+        if self.tried.is_some_and(is_over) {
+            (self.tried, self.pause) = (None, FIRST);
+        }
+        false
+    }
+
+    /// Whether it is tried whether fewer would do.
+    pub fn is_trying(&self) -> bool {
+        self.tried.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a4_b5_the_pause_doubles_with_each_queue_that_a_try_brings_up_to_a_day() {
+        let (mut expiry, mut now, mut pauses) = (Expiry::default(), Duration::ZERO, Vec::new());
+        for _ in 0..7 {
+            expiry.shown(now);
+            let from = now;
+            while !expiry.ends(now) {
+                now = now.saturating_add(Duration::from_secs(60));
+            }
+            pauses.push(now.saturating_sub(from).as_secs() / 3600);
+        }
+        assert_eq!(pauses, [2, 4, 8, 16, 24, 24, 24]);
+    }
+}

@@ -260,6 +260,7 @@ impl Dispatcher {
         let is_ready = self.replicas.ready();
         if was_ready == 0 && is_ready > 0 {
             self.warm_since = now;
+            self.hold_for_the_next(now);
         } else if was_ready > 0 && is_ready == 0 {
             self.cold_since = now;
         }

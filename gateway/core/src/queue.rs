@@ -103,6 +103,18 @@ impl Queue {
         id
     }
 
+    /// Whoever stands in the line now may wait as if he came at `from`, but for `most` longer than others at most.
+    pub fn hold(&mut self, from: Instant, most: Duration) {
+        for (id, waiter) in &mut self.line {
+            let extra = from.since(waiter.since).min(most);
+            if extra > waiter.extra {
+                self.by_patience.remove(&(waiter.since + waiter.extra, *id));
+                waiter.extra = extra;
+                self.by_patience.insert((waiter.since + extra, *id));
+            }
+        }
+    }
+
     /// Leaves the line; `None` when it has left already.
     pub fn leave(&mut self, id: TicketId) -> Option<Waiter> {
         let waiter = self.line.remove(&id)?;

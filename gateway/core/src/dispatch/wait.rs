@@ -221,6 +221,14 @@ impl Dispatcher {
         }
     }
 
+    /// The first replica is ready: who waited for it and finds no place waits for those behind it too, as far as it is known
+    /// when they come, and not for the headroom alone (Q3, C6).
+    pub(super) fn hold_for_the_next(&mut self, now: Instant) {
+        if let Some(last) = self.expected_ready(now).last() {
+            self.queue.hold(now + *last, self.limits.cold_start);
+        }
+    }
+
     /// What is told where nothing is ready and nothing is started: those that drain do not come back by themselves.
     fn none_ready(&self) -> Refusal {
         let mut leaves = self.replicas.iter().map(|replica| replica.phase == Phase::Draining);

@@ -200,3 +200,19 @@ fn q2_where_nothing_can_be_started_nothing_is_promised() {
     dispatcher.change(ms(3000), ReplicaId(1), Change::Gone);
     assert_eq!(rejected(dispatcher.arrive(ms(3000), &ask(1))), told(Refusal::CannotStart), "at once");
 }
+
+#[test]
+fn q3_who_may_wait_longer_already_loses_nothing_by_what_comes_behind_the_first() {
+    use crate::queue::{Queue, Waiter};
+    let mut queue = Queue::default();
+    let extra = Duration::from_secs(9);
+    let (facts, start_by) = (ask(1), Instant::NEVER);
+    let waiter = Waiter { facts, tried: Vec::new(), since: ms(1000), extra, promised: true, start_by };
+    let id = queue.enter(ms(1000), waiter);
+    queue.hold(ms(3000), Duration::from_secs(600));
+    assert_eq!(queue.least_patient(), Some((ms(10_000), id)));
+    queue.hold(ms(30_000), Duration::from_secs(600));
+    assert_eq!(queue.least_patient(), Some((ms(30_000), id)));
+    queue.leave(id);
+    assert_eq!(queue.least_patient(), None);
+}

@@ -134,6 +134,50 @@ fn c6_one_that_is_found_asleep_is_parked_and_one_that_somebody_woke_serves() {
 }
 
 #[test]
+fn c6_q3_a_fast_wake_leaves_who_waits_for_the_start_behind_it_his_place_in_line() {
+    let limits = Limits { concurrency: 1, ..Limits::default() };
+    let mut dispatcher = Dispatcher::new(limits, true, ms(0));
+    let (sleeper, started) = (ReplicaId(1), ReplicaId(2));
+    dispatcher.change(ms(0), sleeper, Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(60_000), sleeper, Change::Ready);
+    parked(&mut dispatcher, ms(70_000), sleeper);
+    let waiting: Vec<_> = (0..3).map(|n| ticket(dispatcher.arrive(ms(100_000), &ask(n)))).collect();
+    dispatcher.change(ms(100_000), sleeper, Change::Waking);
+    dispatcher.change(ms(100_000), started, Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(101_000), sleeper, Change::Ready);
+    assert_eq!(dispatcher.take_woken()[0].0, waiting[0]);
+    let late = ticket(dispatcher.arrive(ms(102_000), &ask(9)));
+    assert_eq!(dispatcher.deadline(), ms(104_000));
+    dispatcher.on_deadline(ms(104_000));
+    let told: Vec<_> = dispatcher.take_woken().into_iter().map(|(ticket, _)| ticket).collect();
+    assert_eq!(told, [late], "who came to a ready replica has the headroom");
+    dispatcher.on_deadline(ms(159_999));
+    assert!(dispatcher.take_woken().is_empty());
+    dispatcher.change(ms(160_000), started, Change::Ready);
+    let woken = dispatcher.take_woken();
+    assert!(matches!(&woken[..], [(ticket, Ok(_))] if *ticket == waiting[1]), "{woken:?}");
+    assert_eq!(dispatcher.deadline(), ms(162_000), "the last has its headroom from then on");
+    dispatcher.on_deadline(ms(162_000));
+    assert_eq!(dispatcher.take_woken()[0].1.as_ref().unwrap_err().reason, Refusal::WaitedTooLong);
+}
+
+#[test]
+fn q3_nobody_waits_longer_than_the_cold_start_limit_for_what_comes_behind_the_first() {
+    let limits = Limits { concurrency: 1, cold_start: Duration::from_secs(30), ..Limits::default() };
+    let mut dispatcher = Dispatcher::new(limits, true, ms(0));
+    dispatcher.change(ms(0), ReplicaId(1), Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(60_000), ReplicaId(1), Change::Ready);
+    parked(&mut dispatcher, ms(70_000), ReplicaId(1));
+    (0..2).for_each(|n| {
+        ticket(dispatcher.arrive(ms(100_000), &ask(n)));
+    });
+    dispatcher.change(ms(100_000), ReplicaId(1), Change::Waking);
+    dispatcher.change(ms(100_000), ReplicaId(2), Change::Ordered(Capacity::ONE));
+    dispatcher.change(ms(101_000), ReplicaId(1), Change::Ready);
+    assert_eq!(dispatcher.deadline(), ms(132_000), "30 s and the headroom");
+}
+
+#[test]
 fn c6_q2_a_wake_is_expected_to_take_as_long_as_the_last_one_and_a_start_as_the_last_start() {
     let limits = Limits { queue_requests: 0, ..Limits::default() };
     let mut dispatcher = Dispatcher::new(limits, true, ms(0));

@@ -67,6 +67,13 @@ pub enum ScaleReason {
     BelowMin,
     /// More are needed, but `max` forbids it (C2).
     AtMax,
+    /// More are wanted, and `max` would allow them, but those that leave hold their places until they are gone (A6, C2).
+    AtMaxWithLeaving {
+        /// How many leave.
+        leaving: u32,
+        /// The most that may exist.
+        max: u32,
+    },
     /// Fewer would do, but `min` forbids it (C1).
     AtMin,
     /// Enough are already being started.
@@ -189,6 +196,12 @@ impl ScaleReason {
     fn block(&self) -> String {
         match self {
             Self::AtMax => "more are needed than max allows".to_owned(),
+            Self::AtMaxWithLeaving { leaving: 1, max } => {
+                format!("max is {max}, and 1 that leaves holds its place until it is gone")
+            }
+            Self::AtMaxWithLeaving { leaving, max } => {
+                format!("max is {max}, and {leaving} that leave hold their places until they are gone")
+            }
             Self::BackingOff { failures, retry_in } => {
                 let failed = match failures {
                     1 => "1 start has failed".to_owned(),
@@ -221,7 +234,7 @@ impl ScaleReason {
             Self::Confirming { .. } => "confirming",
             Self::Step { .. } => "step",
             Self::BelowMin => "below_min",
-            Self::AtMax => "at_max",
+            Self::AtMax | Self::AtMaxWithLeaving { .. } => "at_max",
             Self::AtMin => "at_min",
             Self::OnTheirWay { .. } => "on_their_way",
             Self::Cooling { .. } => "cooling",

@@ -19,7 +19,7 @@ use crate::guard::window::Window;
 use crate::offer::sizes;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
-use blocks::{Missing, only_the_cap};
+use blocks::{Missing, is_urgent, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
@@ -55,6 +55,9 @@ pub struct Plan {
     pub target: u32,
     /// What new replicas may be started on now, one each; fewer than are missing while something blocks growth (C1, C2).
     pub orders: Vec<Offer>,
+    /// Those that wait for a machine and may not have one any more: the credit is used up, or they cost more than the cap
+    /// (M1, M3).
+    pub withdrawn: Vec<ReplicaId>,
     /// Replicas that may be parked (C6).
     pub parked: u32,
     /// Those of the parked ones that cannot be woken yet.
@@ -79,7 +82,7 @@ impl Plan {
         let keep_last = self.why.demand > 0 && self.why.reason != ScaleReason::MadeRoom;
         let Self { target, parked, leaving, .. } = *self;
         let (orders, falling) = (self.orders.clone(), self.falling.clone());
-        Goal { target, keep_last, orders, parked, falling, leaving }
+        Goal { target, keep_last, orders, withdrawn: self.withdrawn.clone(), parked, falling, leaving }
     }
 }
 
@@ -200,21 +203,21 @@ impl Planner {
         };
         let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
-        let missing = Missing::of(target, self.ran, &fleet, supply);
+        let missing = Missing::of(target, self.sizing.ceiling(), self.ran, &fleet, supply);
         self.replacing &= fleet.current() < target;
         self.last = Some((fleet.current(), target));
         let (woken, current) = (missing.woken, fleet.current());
         let counted = Counted { needed, load, engine_queue, target, woken, current };
-        let by_min = matches!(reason, ScaleReason::OnTheirWay { .. })
-            && needed < target
-            && target == self.sizing.floor();
-        let wanted = if by_min { ScaleReason::BelowMin } else { reason.clone() };
-        let reasons = self.reasons(reason, needed, missing, supply, now);
+        let wanted = self.wanted(&reason, counted);
+        let stuck = is_urgent(&reason) && target == current && target == self.sizing.ceiling();
+        let reason = if stuck { ScaleReason::AtMax } else { reason };
+        let reasons = self.reasons(reason, stuck || self.is_over(needed), missing, supply, now);
         let needs_room = missing.starts > 0 && only_the_cap(&reasons);
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
         Plan {
             target,
             orders: self.orders(missing, supply, now),
+            withdrawn: self.withdrawn(seen, &fleet, supply),
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },

@@ -28,6 +28,8 @@ pub struct Goal {
     pub keep_last: bool,
     /// What new replicas may be started on now, one each; none while nothing may be ordered.
     pub orders: Vec<Offer>,
+    /// Those that wait for a machine and may not have one any more (M1, M3).
+    pub withdrawn: Vec<ReplicaId>,
     /// Replicas that may be parked (C6).
     pub parked: u32,
     /// Those of the parked ones that cannot be woken yet.
@@ -67,7 +69,7 @@ pub enum Action {
 /// A replica in phase Gone is one whose stop is not finished: nothing more is done about it, but it holds its place,
 /// so that never more than the ceiling exist at once, draining and failed ones included (A6).
 ///
-/// - A failed replica is stopped. So is a draining one that is idle and may not be parked, or that has drained for longer
+/// - A failed replica is stopped, and one that is withdrawn. So is a draining one that is idle and may not be parked, or that has drained for longer
 ///   than the limit.
 /// - To grow, what is soonest ready comes first: draining replicas are taken back, those with the most conversations before
 ///   the others; then parked ones are woken, those that sleep soundly before those that soon will, and those parked last
@@ -83,8 +85,8 @@ pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &
     let target = usize::try_from(goal.target).unwrap_or(usize::MAX);
     let current = ready + replicas.iter().filter(|replica| replica.is_on_its_way()).count();
 
-    let failed = of(replicas, &[Phase::Failed]);
-    let mut actions: Vec<_> = failed.iter().map(|replica| Action::Stop(replica.id)).collect();
+    let failed = of(replicas, &[Phase::Failed]).into_iter().map(|replica| replica.id);
+    let mut actions: Vec<_> = failed.chain(goal.withdrawn.iter().copied()).map(Action::Stop).collect();
     if target > current {
         let missing = target - current;
         let back: Vec<_> = draining.drain(..draining.len().min(missing)).collect();
@@ -97,7 +99,10 @@ pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &
         actions.extend(goal.orders.iter().take(count).cloned().map(Action::Start));
     } else {
         let spare = ready.saturating_sub(usize::from(goal.keep_last));
-        actions.extend(shrink(current - target, spare, &leaving(goal.leaving, replicas)));
+        let leaving = leaving(goal.leaving, replicas);
+        let (withdrawn, leaving): (Vec<_>, Vec<_>) =
+            leaving.into_iter().partition(|replica| goal.withdrawn.contains(&replica.id));
+        actions.extend(shrink((current - target).saturating_sub(withdrawn.len()), spare, &leaving));
     }
     // Where there are more than may be, what serves nobody goes first (A6).
     let over = existing.saturating_sub(ceiling);

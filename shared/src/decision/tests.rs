@@ -175,7 +175,7 @@ fn c2_e1_why_more_are_wanted_is_told_where_growth_is_blocked() {
             engine_queue: 0,
             load: None,
             demand: 0,
-            queued: 0,
+            queued: 1,
             promised: 0,
             oldest_wait: Duration::from_secs(2),
             current: 2,
@@ -196,7 +196,7 @@ fn c2_e1_why_more_are_wanted_is_told_where_growth_is_blocked() {
     );
     assert_eq!(
         blocked(ScaleReason::QueueWait, ScaleReason::NoCapacity),
-        format!("a request has waited 2.0 s, 0 queued, {room}")
+        format!("a request has waited 2.0 s, 1 queued, {room}")
     );
     assert_eq!(
         blocked(ScaleReason::Demand, ScaleReason::NoCredit),

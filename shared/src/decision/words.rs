@@ -34,6 +34,8 @@ impl ScaleDecision {
         match self.wanted.as_deref() {
             Some(ScaleReason::BelowMin) => Some(format!("min is {}", self.target)),
             Some(ScaleReason::Replacing) => Some("a replica was lost".to_owned()),
+            // Who waited may have gone since.
+            Some(ScaleReason::QueueWait | ScaleReason::FromZero) if self.queued == 0 => None,
             Some(
                 cause @ (ScaleReason::AutoscaleOff
                 | ScaleReason::QueueWait
@@ -71,7 +73,9 @@ impl ScaleDecision {
             ScaleReason::Confirming { seen, of } => write!(f, "{needs}, confirming {seen}/{of}"),
             ScaleReason::Step { most } => write!(f, "{needs}, at most {most} are added at a time"),
             ScaleReason::BelowMin => write!(f, "min is {target}"),
-            ScaleReason::AtMax => write!(f, "{needs}, but max is {target}"),
+            ScaleReason::AtMax => {
+                write!(f, "{}, but max is {target}", self.wants().unwrap_or(needs))
+            }
             ScaleReason::AtMin => write!(f, "{needs}, but min is {target}"),
             ScaleReason::OnTheirWay { count: 1 } => f.write_str("1 is on its way"),
             ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
@@ -110,6 +114,7 @@ impl ScaleDecision {
             | ScaleReason::NoCapacity
             | ScaleReason::NoFit
             | ScaleReason::NoCredit
+            | ScaleReason::AtMaxWithLeaving { .. }
             | ScaleReason::GatewayCap { .. } => self.blocked(f),
             ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
             ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),

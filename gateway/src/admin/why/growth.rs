@@ -7,6 +7,7 @@ use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
+use super::shrink::draining;
 use super::words::{ahead, count, list, pick, span};
 use super::{Finding, Line, Standing};
 
@@ -23,16 +24,24 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let Some(decision) = facts.decision() else { return fixed_and_full(facts) };
     let (max, current, needed) = (facts.sizing.ceiling(), facts.current(), decision.needed);
     let there = format!("max is {max} and {} there", are(current));
-    let blocks = needed > max && facts.block(|block| *block == ScaleReason::AtMax).is_some();
+    if let Some(ScaleReason::AtMaxWithLeaving { leaving, max }) =
+        facts.block(|block| matches!(block, ScaleReason::AtMaxWithLeaving { .. }))
+    {
+        return held(facts, *leaving, *max);
+    }
+    // The decision may be of a smaller max.
+    let fits = needed <= max && current < max;
+    let blocks = !fits && facts.block(|block| *block == ScaleReason::AtMax).is_some();
     if current < max && !blocks {
         return Line::AtMax.no(format!("{there}, {} may be added", max - current));
     }
     let queues = facts.seen.queued > 0;
-    if needed <= max && !queues {
+    if needed <= max && !queues && !blocks {
         return Line::AtMax.no(format!("{there}, which is enough: {}", facts.needs(decision)));
     }
     let there = format!("{there}{}", not_ready(facts));
     if needed <= max
+        && !blocks
         && let Some(once) = not_full(facts)
     {
         return Line::AtMax.no(format!("{there}, which is enough once {once}: {}", facts.needs(decision)));
@@ -53,6 +62,24 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
         (false, true) => found.asked("Stuck at max while clients are told to come back"),
         (false, false) => found.asked("Stuck at max while more is needed"),
     }
+}
+
+/// What leaves holds the places that `max` allows.
+fn held(facts: &Facts<'_>, leaving: u32, max: u32) -> Finding {
+    let (that, hold) = (
+        pick(leaving, "that leaves holds its place", "that leave hold their places"),
+        pick(leaving, "it is", "they are"),
+    );
+    let text = format!(
+        "max is {max} and {} there, and {leaving} {that} until {hold} gone; {}",
+        are(facts.current()),
+        facts.waits()
+    );
+    let undo = format!("`tidegate drain {} REPLICA --undo`", facts.name);
+    Line::AtMax
+        .now(text)
+        .detail(draining(facts))
+        .advise(format!("wait until {hold} gone, take one back with {undo}, or raise max"))
 }
 
 /// How many of those that are there cannot serve yet, and why, in brackets; empty where all can.

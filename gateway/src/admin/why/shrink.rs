@@ -128,7 +128,7 @@ fn are_waiting(waiting: u32) -> String {
 }
 
 /// Those that are on their way out and still work.
-fn draining(facts: &Facts<'_>) -> Vec<String> {
+pub(super) fn draining(facts: &Facts<'_>) -> Vec<String> {
     let draining = facts.those(|replica| replica.phase == Phase::Draining);
     let told = draining.map(|replica| {
         format!(

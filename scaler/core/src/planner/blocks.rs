@@ -2,10 +2,12 @@
 //! failed just now, the credit, the offers, the gateway's cap, `max`. It never says how many are missing.
 
 use tidegate_shared::decision::ScaleReason;
-use tidegate_shared::offer::Offer;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::id::ReplicaId;
+use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::time::Instant;
 
-use super::{Census, Planner, Supply};
+use super::{Census, Counted, Planner, Supply};
 use crate::offer::choose;
 
 /// Of the replicas that there should be beyond those that count.
@@ -17,13 +19,17 @@ pub(super) struct Missing {
     pub(super) starts: u32,
     /// Of these, those that stand for one that ran and has died: no growth (M3).
     lost: u32,
+    /// Those that leave, where they hold places that some of `starts` would take (A6).
+    held: u32,
+    /// How many may be started before those are gone.
+    places: u32,
     /// Whether the one after all of these would have to be started too.
     beyond: bool,
 }
 
 impl Missing {
     /// Up to `target`, from what is parked first, as far as it can be woken; `ran` of them did already.
-    pub(super) fn of(target: u32, ran: u32, fleet: &Census, supply: &Supply) -> Self {
+    pub(super) fn of(target: u32, ceiling: u32, ran: u32, fleet: &Census, supply: &Supply) -> Self {
         let there = fleet.current().saturating_add(fleet.draining);
         let missing = target.saturating_sub(there);
         let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
@@ -31,7 +37,9 @@ impl Missing {
         let woken = missing.min(asleep);
         let starts = missing - woken;
         let lost = ran.saturating_sub(there.saturating_add(woken)).min(starts);
-        Self { woken, starts, lost, beyond: woken == asleep }
+        let places = fleet.places(ceiling);
+        let held = if starts > places { fleet.leaving } else { 0 };
+        Self { woken, starts, lost, held, places, beyond: woken == asleep }
     }
 }
 
@@ -43,15 +51,51 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
     blocks.next().is_some_and(cap) && blocks.next().is_none()
 }
 
+/// Whether more are wanted for who waits, whatever the load needs.
+pub(super) fn is_urgent(reason: &ScaleReason) -> bool {
+    matches!(reason, ScaleReason::QueueWait | ScaleReason::FromZero | ScaleReason::Burst { .. })
+}
+
 impl Planner {
+    /// Why more are wanted than there are, where something blocks growth.
+    pub(super) fn wanted(&self, reason: &ScaleReason, counted: Counted) -> ScaleReason {
+        let Counted { needed, target, current, .. } = counted;
+        let by_min = needed < target
+            && target == self.sizing.floor()
+            && (current < target || matches!(reason, ScaleReason::OnTheirWay { .. }));
+        match reason {
+            ScaleReason::Replacing | ScaleReason::AutoscaleOff => reason.clone(),
+            _ if by_min => ScaleReason::BelowMin,
+            _ => reason.clone(),
+        }
+    }
+
     /// What `starts` replicas are started on now.
     pub(super) fn orders(&self, missing: Missing, supply: &Supply, now: Instant) -> Vec<Offer> {
-        let Missing { starts, lost, .. } = missing;
+        let Missing { starts, lost, places, .. } = missing;
+        let starts = starts.min(places);
         if starts == 0 || self.pause.left(now).is_some() {
             return Vec::new();
         }
         let count = supply.grant.room.map_or(starts, |room| room.left.min(starts));
         self.affordable(count, lost.min(count), supply)
+    }
+
+    /// Those that wait for a machine and would get one that they may not have any more: they cost more than the cap, or
+    /// anything while the credit is used up. Those that stand for one that ran stay, the first that were ordered.
+    pub(super) fn withdrawn(&self, seen: &Observation, fleet: &Census, supply: &Supply) -> Vec<ReplicaId> {
+        let grant = &supply.grant;
+        let lost = self.ran.saturating_sub(fleet.current().saturating_sub(fleet.in_line));
+        let mut lost = usize::try_from(lost).unwrap_or(usize::MAX);
+        let dear = |price| self.sizing.price_cap.is_some_and(|cap| price > cap);
+        let paid = |price| grant.is_spent() && (price > Price::FREE || grant.fee > Price::FREE);
+        let in_line = seen.replicas.iter().filter(|one| one.in_line && one.is_on_its_way());
+        let may_not = in_line.filter(|one| {
+            let stays = !dear(one.price) && (!paid(one.price) || lost > 0);
+            lost = lost.saturating_sub(usize::from(stays));
+            !stays
+        });
+        may_not.map(|one| one.id).collect()
     }
 
     /// What `count` replicas are started on as far as the credit goes: where it is used up, on what costs nothing, or up to
@@ -103,18 +147,21 @@ impl Planner {
     pub(super) fn reasons(
         &self,
         reason: ScaleReason,
-        needed: u32,
+        over: bool,
         missing: Missing,
         supply: &Supply,
         now: Instant,
     ) -> (ScaleReason, Vec<ScaleReason>) {
-        let over = self.is_over(needed);
         if missing.starts > 0 {
             let mut blocks = self.refusals(missing.starts, missing.lost, supply, now);
+            // Some of those that were ordered before still wait there.
+            if supply.waiting > 0 && !blocks.is_empty() && !blocks.contains(&ScaleReason::NoCapacity) {
+                blocks.push(ScaleReason::NoCapacity);
+            }
+            blocks.extend(self.at_max(over, missing).filter(|_| missing.held > 0 || !blocks.is_empty()));
             if blocks.is_empty() {
                 return (reason, blocks);
             }
-            blocks.extend(over.then_some(ScaleReason::AtMax));
             return (blocks.remove(0), blocks);
         }
         match reason {
@@ -144,16 +191,24 @@ impl Planner {
         let over = self.is_over(needed);
         let wanted = if self.sizing.autoscale { needed } else { 0 };
         let target = wanted.clamp(self.sizing.floor(), self.sizing.ceiling());
-        let missing = Missing::of(target, self.ran.min(target), fleet, supply);
+        let missing = Missing::of(target, self.sizing.ceiling(), self.ran.min(target), fleet, supply);
         let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
         let mut blocks = self.refusals(missing.starts.max(next), missing.lost, supply, now);
         blocks.retain(|block| *block != ScaleReason::NoCapacity);
-        blocks.extend(over.then_some(ScaleReason::AtMax));
+        blocks.extend(self.at_max(over, missing));
         blocks
     }
 
+    /// Whether `max` keeps some from being started: `over` of what is needed, or those that leave.
+    fn at_max(&self, over: bool, Missing { held: leaving, .. }: Missing) -> Option<ScaleReason> {
+        match leaving {
+            0 => over.then_some(ScaleReason::AtMax),
+            _ => Some(ScaleReason::AtMaxWithLeaving { leaving, max: self.sizing.ceiling() }),
+        }
+    }
+
     /// More are needed than `max` allows.
-    fn is_over(&self, needed: u32) -> bool {
+    pub(super) fn is_over(&self, needed: u32) -> bool {
         self.sizing.autoscale && needed > self.sizing.ceiling()
     }
 }

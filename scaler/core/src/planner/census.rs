@@ -11,6 +11,10 @@ pub(super) struct Census {
     pub(super) on_the_way: u32,
     pub(super) draining: u32,
     pub(super) parked: u32,
+    /// Failed or to be stopped: they serve nobody any more, and hold their places until they are gone (A6).
+    pub(super) leaving: u32,
+    /// On their way, and without a machine yet.
+    pub(super) in_line: u32,
 }
 
 impl Census {
@@ -22,10 +26,22 @@ impl Census {
                 Phase::Provisioning | Phase::Starting | Phase::Waking => census.on_the_way += 1,
                 Phase::Draining => census.draining += 1,
                 Phase::Parked => census.parked += 1,
-                Phase::Failed | Phase::Gone => {}
+                Phase::Failed | Phase::Gone => census.leaving += 1,
             }
+            census.in_line += u32::from(replica.in_line && replica.is_on_its_way());
         }
         census
+    }
+
+    /// All that exist: no more than the ceiling may.
+    fn existing(&self) -> u32 {
+        let others = [self.draining, self.parked, self.leaving];
+        others.iter().fold(self.current(), |sum, some| sum.saturating_add(*some))
+    }
+
+    /// How many more may exist (A6).
+    pub(super) fn places(&self, ceiling: u32) -> u32 {
+        ceiling.saturating_sub(self.existing())
     }
 
     /// Replicas that count as capacity, now or soon.

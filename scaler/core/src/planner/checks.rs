@@ -6,6 +6,7 @@ use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
 
+use super::blocks::is_urgent;
 use super::queues::{EngineQueues, Jump, Standing};
 use super::{Census, Verdict};
 use crate::config::Sizing;
@@ -234,6 +235,10 @@ impl Checks {
                 () if level < target => ScaleReason::BelowMin,
                 () => self.cause.clone(),
             };
+        }
+        // Somebody waits, and max forbids one for him.
+        if level > sizing.ceiling() && is_urgent(&self.cause) {
+            return self.cause.clone();
         }
         let Some(needed) = look.needed() else { return unknown(look) };
         if needed > current && current >= sizing.ceiling() {

@@ -10,6 +10,7 @@ use crate::config::Mode;
 mod blocks;
 mod cases;
 pub(super) mod fleet;
+mod held;
 mod jobs;
 mod queues;
 mod tokens;

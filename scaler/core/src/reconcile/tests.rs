@@ -21,7 +21,15 @@ fn actions(target: u32, demand: u32, replicas: &[ReplicaFacts]) -> Vec<Action> {
     let leaving = Leaving::LeastBusy;
     let keep_last = demand > 0;
     reconcile(
-        &Goal { target, keep_last, orders, parked: 0, falling: Falling::default(), leaving },
+        &Goal {
+            target,
+            keep_last,
+            orders,
+            withdrawn: Vec::new(),
+            parked: 0,
+            falling: Falling::default(),
+            leaving,
+        },
         replicas,
         NOW,
         &sizing,
@@ -51,6 +59,7 @@ fn grows_by_what_is_missing() {
 fn c1_a_pause_forbids_starts_but_not_the_way_back_from_a_drain() {
     let fleet = [replica(1, Phase::Ready, 9), replica(2, Phase::Draining, 1)];
     let goal = Goal {
+        withdrawn: Vec::new(),
         target: 3,
         keep_last: true,
         orders: vec![],
@@ -144,6 +153,7 @@ fn b5_failed_first_then_fewest_warm_conversations_then_the_dearest() {
     let fleet = [one(1, 9, 0, 900), one(2, 3, 5, 100), one(3, 3, 6, 200), replica(4, Phase::Failed, 0)];
     let leave = |leaving| {
         let goal = Goal {
+            withdrawn: Vec::new(),
             target: 2,
             keep_last: true,
             orders: vec![],
@@ -173,7 +183,15 @@ fn parking(target: u32, parked: u32, max: u32, replicas: &[ReplicaFacts]) -> Vec
 fn growing(target: u32, parked: u32, max: u32, replicas: &[ReplicaFacts], falling: Falling) -> Vec<Action> {
     let sizing = Sizing { max, ..Sizing::default() };
     let orders = (0..8).map(offer).collect();
-    let goal = Goal { target, keep_last: false, orders, parked, falling, leaving: Leaving::LeastBusy };
+    let goal = Goal {
+        withdrawn: Vec::new(),
+        target,
+        keep_last: false,
+        orders,
+        parked,
+        falling,
+        leaving: Leaving::LeastBusy,
+    };
     reconcile(&goal, replicas, NOW, &sizing)
 }
 

@@ -1,0 +1,127 @@
+//! What holds growth though neither the offers nor the need do: `max` where what leaves fills it, or for who waits here; and
+//! what waits for a machine that it may not have any more.
+
+use tidegate_shared::decision::Rule;
+use tidegate_shared::offer::Money;
+
+use super::fleet::Engines;
+use super::*;
+use crate::config::RuleChoice;
+use crate::reconcile::{Action, reconcile};
+
+fn words(why: &ScaleDecision) -> Vec<&'static str> {
+    why.blocks().map(ScaleReason::as_str).collect()
+}
+
+#[test]
+fn a6_c2_what_leaves_holds_its_place_under_max_and_that_is_told() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let rule = RuleChoice::Fixed(rule);
+        let mut engines = Engines::new(Sizing { rule, min: 2, max: 2, ..Sizing::default() }, 2);
+        engines.pass(5);
+        engines.planner.let_go(ReplicaId(1));
+        engines.planner.let_go(ReplicaId(2));
+        engines.replicas.iter_mut().for_each(|one| (one.phase, one.in_flight) = (Phase::Gone, 1));
+        engines.supply.grant.credit = Some(Money(0));
+        let mut seen = engines.observe();
+        (seen.queued, seen.at) = (1, seen.at + TICK);
+        let plan = engines.planner.tick(&seen, &engines.supply);
+        assert_eq!((plan.orders.len(), words(&plan.why)), (0, vec!["at_max"]), "{}", plan.why);
+        let held = "but max is 2, and 2 that leave hold their places until they are gone";
+        assert!(plan.why.to_string().ends_with(held), "{}", plan.why);
+        seen.replicas.pop();
+        seen.at = seen.at + TICK;
+        let plan = engines.planner.tick(&seen, &engines.supply);
+        let held = "and 1 that leaves holds its place until it is gone";
+        assert_eq!((plan.orders.len(), words(&plan.why)), (1, vec!["at_max"]), "{}", plan.why);
+        assert!(plan.why.to_string().ends_with(held), "{}", plan.why);
+        (seen.replicas, seen.at) = (Vec::new(), seen.at + TICK);
+        let plan = engines.planner.tick(&seen, &engines.supply);
+        assert_eq!((plan.orders.len(), words(&plan.why)), (2, vec![]), "{}", plan.why);
+    }
+}
+
+#[test]
+fn a3_c2_max_is_told_where_it_keeps_one_from_who_waits_whatever_the_load() {
+    for figures in [true, false] {
+        let mut engines = Engines::by_tokens(0, 1, 1);
+        (engines.tokens, engines.in_flight, engines.places) = (10, 2, 1);
+        let mut last = None;
+        for _ in 0..10 {
+            engines.now = engines.now + TICK;
+            engines.crowded += TICK;
+            let mut seen = engines.observe();
+            if !figures {
+                seen.replicas.iter_mut().for_each(|one| (one.load, one.memory) = (None, None));
+            }
+            last = Some(engines.evaluate(&seen).why);
+        }
+        let why = last.unwrap();
+        assert_eq!(words(&why), ["at_max"], "{why}");
+        assert_eq!(why.to_string(), "a request has waited 10 s, 1 queued, but max is 1");
+        // It resumes at the next evaluation.
+        engines.planner.resize(Sizing { max: 2, ..engines.planner.sizing().clone() });
+        let seen = engines.observe();
+        assert_eq!(engines.evaluate(&seen).orders.len(), 1);
+    }
+}
+
+#[test]
+fn c2_who_waits_for_room_is_told_beside_what_else_blocks() {
+    let rule = RuleChoice::Fixed(Rule::Concurrency);
+    let mut engines = Engines::new(Sizing { rule, max: 8, ..Sizing::default() }, 1);
+    engines.in_flight = 3 * 32;
+    engines.add(Phase::Provisioning, 1);
+    engines.supply.waiting = 1;
+    engines.supply.grant.credit = Some(Money(0));
+    engines.supply.offers[0].price = Price(1);
+    assert_eq!(words(&engines.second().why), ["no_credit", "no_capacity"]);
+}
+
+#[test]
+fn m1_m3_who_waits_for_a_machine_that_may_not_be_had_any_more_is_withdrawn() {
+    let cap = Some(Price(2));
+    let rule = RuleChoice::Fixed(Rule::Concurrency);
+    let mut engines = Engines::new(Sizing { rule, max: 8, price_cap: cap, ..Sizing::default() }, 1);
+    engines.in_flight = 3 * 32;
+    engines.supply.offers[0].price = Price(2);
+    for in_line in [true, true, false] {
+        engines.add(Phase::Provisioning, 1);
+        let last = engines.replicas.last_mut().unwrap();
+        (last.price, last.in_line) = (Price(2), in_line);
+    }
+    engines.supply.waiting = 2;
+    let stops = |engines: &mut Engines| {
+        let seen = engines.observe();
+        let plan = engines.planner.clone().tick(&seen, &engines.supply);
+        let actions = reconcile(&plan.goal(), &seen.replicas, engines.now, engines.planner.sizing());
+        let stops = actions.into_iter().filter_map(|action| match action {
+            Action::Stop(id) => Some(id.0),
+            _ => None,
+        });
+        stops.collect::<Vec<_>>()
+    };
+    assert_eq!(stops(&mut engines), [0; 0]);
+    engines.supply.grant.credit = Some(Money(0));
+    assert_eq!(stops(&mut engines), [2, 3], "what has a machine runs on");
+    engines.supply.grant.credit = Some(Money(1));
+    engines.planner.resize(Sizing { price_cap: Some(Price(1)), ..engines.planner.sizing().clone() });
+    assert_eq!(stops(&mut engines), [2, 3]);
+    // Nobody needs them either: each is stopped once.
+    engines.in_flight = 0;
+    engines.second();
+    assert!(engines.replicas.iter().all(|one| !one.in_line));
+    // The one that stands for a replica that ran, and died, keeps its place in the line.
+    let mut engines = Engines::new(Sizing { rule, min: 1, max: 8, ..Sizing::default() }, 2);
+    engines.in_flight = 3 * 32;
+    engines.supply.offers[0].price = Price(2);
+    engines.second();
+    engines.replicas.truncate(1);
+    for _ in 0..2 {
+        engines.add(Phase::Provisioning, 1);
+        let last = engines.replicas.last_mut().unwrap();
+        (last.price, last.in_line) = (Price(2), true);
+    }
+    engines.supply.grant.credit = Some(Money(0));
+    assert_eq!(stops(&mut engines).len(), 1);
+}

@@ -28,7 +28,7 @@ const MARK: usize = 9;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  tidegate why               every deployment, one after the other
+  tidegate why               every deployment, one after the other, and the gateway itself
   tidegate why chat          what holds now, what matters most first
   tidegate why chat --all    every question with its answer
   tidegate why chat --json   the same for programs";
@@ -51,25 +51,35 @@ pub(super) fn run(args: &WhyArgs) -> Result<(), CliError> {
     let url = &args.gateway.url()?;
     let stdout = io::stdout();
     let style = Style::of(&stdout);
-    let models = match &args.model {
-        Some(model) => vec![model.clone()],
-        None => names(url)?,
+    let (models, own) = match &args.model {
+        Some(model) => (vec![model.clone()], None),
+        None => all(url)?,
     };
     let answers: Vec<Bytes> = models.iter().map(|model| ask(url, model)).collect::<Result<_, _>>()?;
     let shown = answers.iter().map(|answer| match args.gateway.json {
         true => verbatim(url, answer),
         false => Ok(render(&parse::<WhyAnswer>(url, answer)?, args.all, style)),
     });
-    let text = shown.collect::<Result<Vec<_>, _>>()?.join(if args.gateway.json { "" } else { "\n" });
+    let own = own.filter(|_| !args.gateway.json).map(|what| Ok(gateway(&what, style)));
+    let shown = shown.chain(own).collect::<Result<Vec<_>, _>>()?;
+    let text = shown.join(if args.gateway.json { "" } else { "\n" });
     let mut out = stdout.lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Every deployment, in the order of the configuration.
-fn names(url: &BaseUrl) -> Result<Vec<String>, AdminError> {
+/// Every deployment, in the order of the configuration; and what is the matter with the gateway itself: replicas that
+/// deployments left which are in the configuration no more, records that cannot be kept.
+fn all(url: &BaseUrl) -> Result<(Vec<String>, Option<String>), AdminError> {
     let status: Status = parse(url, &status::ask(url)?)?;
-    Ok(status.deployments.into_iter().map(|deployment| deployment.name).collect())
+    let names = status.deployments.into_iter().map(|deployment| deployment.name).collect();
+    Ok((names, status.records.and_then(|records| records.problem)))
+}
+
+/// What is the matter with the gateway itself.
+fn gateway(what: &str, style: Style) -> String {
+    const NAME: &str = "the gateway";
+    format!("{}  {}\n", style.paint(Tint::Bold, NAME), wrapped(what, NAME.len() + 2, style))
 }
 
 /// The body of `GET /deployments/{name}/why`.

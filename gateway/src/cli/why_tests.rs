@@ -55,3 +55,17 @@ fn e2_no_line_is_longer_than_the_terminal_and_what_is_not_so_is_only_counted() {
         assert!(!text.contains("Won't drop") && !text.contains('\u{1b}'), "{text}");
     }
 }
+
+#[test]
+fn e2_what_a_removed_deployment_left_running_is_told_of_the_gateway_with_what_settles_it() {
+    let left = "big-7 (slurm) was left running by an earlier run, and big is not in the configuration any more: the gateway \
+                cannot stop it. Put big back and restart, and it is taken over, or stop it by hand and then run `rm big/kind`";
+    let expected = "\
+the gateway  big-7 (slurm) was left running by an earlier
+             run, and big is not in the configuration any
+             more: the gateway cannot stop it. Put big back
+             and restart, and it is taken over, or stop it by
+             hand and then run `rm big/kind`
+";
+    assert_eq!(gateway(left, Style { width: 61, ..Style::PLAIN }), expected);
+}

@@ -133,6 +133,9 @@ async fn c5_the_last_one_may_be_drained_and_what_follows_is_said() {
     let error = assert_error_shape(&refused.body);
     let text = "every replica of model `chat` is being drained; try again in 60 s";
     assert_eq!((&error["code"], &error["message"]), (&"drained".into(), &text.into()));
+    let shut = "requests get 503, since every replica is drained by an operator";
+    assert_eq!(gateway.status().await["deployments"][0]["trouble"], shut);
+    assert!(self::text(&finding(&gateway, "drained", "now").await).ends_with(&format!(": {shut}")));
     assert_eq!(send(&gateway, Method::DELETE, "chat/drain/1").await.status, 200);
     assert_eq!(turn(&gateway, "one").await.0, 200);
 }

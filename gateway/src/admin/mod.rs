@@ -184,6 +184,7 @@ impl Admin {
                 .or_else(|| view.last_failure.clone())
                 .or_else(|| why::held(watched.pool.name(), &view).map(|(held, _)| held))
                 .or_else(|| why::refuses(startless.as_deref(), &seen))
+                .or_else(|| why::shut(watched.provider != "static", &seen.replicas))
                 .or_else(|| view.clinging.values().next().cloned())
                 .or_else(|| why::lost(&view, seen.at).filter(|_| !whole)),
             startless,
@@ -251,9 +252,7 @@ impl Admin {
             Ask::Metrics => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
             Ask::Why => ("application/json", told(why::why(self, request.uri().path()), &mut status)),
             Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
-            Ask::Route => {
-                ("application/json", told(explain::answer(&self.gateway, request).await, &mut status))
-            }
+            Ask::Route => ("application/json", told(explain::answer(&self.gateway, request).await, &mut status)),
             Ask::Drain => ("application/json", told(drain::answer(self, request).await, &mut status)),
             Ask::Tuned => ("application/json", told(tuned::answer(self, request).await, &mut status)),
             Ask::Sizing | Ask::Decisions | Ask::Credit => {

@@ -65,6 +65,13 @@ pub(in crate::admin) fn refuses(startless: Option<&str>, seen: &Observation) -> 
     Some(format!("requests get 503, since no replica runs and none can be started: {why}"))
 }
 
+/// That requests are refused, since an operator has drained every replica of a fleet that nobody sizes.
+pub(in crate::admin) fn shut(sized: bool, replicas: &[ReplicaFacts]) -> Option<String> {
+    let drained = replicas.iter().all(|facts| facts.phase == Phase::Draining);
+    let shut = !sized && drained && !replicas.is_empty();
+    shut.then(|| "requests get 503, since every replica is drained by an operator".to_owned())
+}
+
 /// Nothing runs, and no request starts a replica; told where no other question is about it.
 pub(super) fn finding(facts: &Facts<'_>) -> Option<Finding> {
     let why = startless(facts.sizing, facts.view).filter(|_| facts.sized && is_bare(&facts.seen.replicas))?;

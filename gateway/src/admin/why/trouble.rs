@@ -193,8 +193,10 @@ pub(super) fn drained(facts: &Facts<'_>) -> Option<Finding> {
     let first = names.first()?;
     let until = if facts.sized { ", until it is stopped" } else { "" };
     let advice = format!("`tidegate drain {} {first} --undo` takes it back{until}", facts.name);
-    let text =
-        format!("{} {} out by an operator", list(&names), pick(names.len() as u64, "is taken", "are taken"));
+    let shut = startless::shut(facts.sized, &facts.seen.replicas);
+    let shut = shut.map(|shut| format!(": {shut}")).unwrap_or_default();
+    let are = pick(names.len() as u64, "is taken", "are taken");
+    let text = format!("{} {are} out by an operator{shut}", list(&names));
     let details = out.iter().take(TOLD).map(|(name, why)| format!("{name}: {why}"));
     Some(Line::Drained.now(text).detail(details).advise(advice))
 }

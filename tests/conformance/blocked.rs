@@ -98,6 +98,10 @@ async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
     // Nobody is held for what cannot be started, nor told to come back soon; and who only looks is told so.
     text(&finding(&gateway, "nothing_starts", "now").await);
     assert_eq!(gateway.status().await["deployments"][0]["trouble"], Value::Null, "nobody asks");
+    let asked = send(&gateway, Method::POST, "/route", &chat("chat", "hi")).await.json();
+    let no = json!({"kind": "refuse", "reason": "cannot_start", "retry_after_s": 60.0});
+    assert_eq!(asked["verdict"], no, "as the request itself, below: {asked}");
+    assert_eq!(asked["text"], "there is no replica, and none can be started: the credit is used up");
     let refused = gateway.client().post(CHAT, &chat("chat", "hi")).await;
     assert_eq!((refused.status, refused.header("retry-after")), (503, "60"), "{:?}", refused.body);
     let error = assert_error_shape(&refused.body);

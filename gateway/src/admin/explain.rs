@@ -7,17 +7,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
+use tidegate_shared::decision::Refusal;
+use tidegate_shared::demand::Observation;
+use tidegate_shared::explained::RouteVerdict;
+use tidegate_shared::replica::Starts;
+use tidegate_shared::time::Duration;
 
 use super::ask::ROUTE;
 use super::route::RouteAnswer;
+use super::{Admin, why};
 use crate::http1::fields::Fields;
 use crate::layer::identify::identify;
 use crate::layer::read::{self, NoBody, Share};
 use crate::openai::{ApiError, Operation};
+use crate::pool::Pool;
 use crate::server::Gateway;
 
 /// Names that are listed where a model is unknown.
 const MOST_NAMES: usize = 20;
+/// What the dispatcher tells a client where nothing can be started.
+const NOTHING_STARTS: Duration = Duration::from_secs(60);
 
 /// The whole body of what is asked, of at most `limit` bytes, and its share of the memory for bodies.
 ///
@@ -42,7 +51,8 @@ pub(super) async fn whole(gateway: &Gateway, body: Incoming, limit: u64) -> Resu
 ///
 /// # Errors
 /// What the endpoint itself would say of a request that cannot be understood: 400, 404, 408, 413.
-pub(super) async fn answer(gateway: &Arc<Gateway>, request: Request<Incoming>) -> Result<Bytes, ApiError> {
+pub(super) async fn answer(admin: &Admin, request: Request<Incoming>) -> Result<Bytes, ApiError> {
+    let gateway = &admin.gateway;
     let (parts, body) = request.into_parts();
     let operation = match operation(parts.uri.path()) {
         Ok(operation) => operation,
@@ -55,8 +65,30 @@ pub(super) async fn answer(gateway: &Arc<Gateway>, request: Request<Incoming>) -
     let request = identify(operation, &Fields::from(&parts.headers), body, &gateway.directory);
     let request = request.map_err(|error| name_models(error, gateway))?;
     let pool = &request.deployment.pool;
-    let answer = RouteAnswer::new(&request, &pool.explain(&request.facts), |id| pool.trouble(id));
+    let mut decision = pool.explain(&request.facts);
+    let why = unstartable(admin, pool).filter(|_| matches!(decision.verdict, RouteVerdict::Wait { .. }));
+    if why.is_some() {
+        let (reason, retry_after) = (Refusal::CannotStart, NOTHING_STARTS);
+        decision.verdict = RouteVerdict::Refuse { reason, retry_after };
+    }
+    let mut answer = RouteAnswer::new(&request, &decision, |id| pool.trouble(id));
+    why.into_iter().for_each(|why| answer.text.push_str(&format!(": {why}")));
     Ok(serde_json::to_vec(&answer).unwrap_or_default().into())
+}
+
+/// Why the request would be refused by the evaluation that it asks for by coming (C2): nothing runs, and nothing can be
+/// started before somebody changes something.
+fn unstartable(admin: &Admin, pool: &Arc<Pool>) -> Option<String> {
+    let watched = admin.watched.iter().find(|one| Arc::ptr_eq(&one.pool, pool))?;
+    let (seen, ..) = pool.inspect();
+    let one_more = Observation { queued: seen.queued.saturating_add(1), ..seen };
+    let starts = watched.control.starts_for(&one_more);
+    if starts != Some(Starts::Blocked) || !why::is_bare(&one_more.replicas) {
+        return None;
+    }
+    let view = admin.view(watched, &one_more, one_more.at);
+    let why = why::startless(&watched.resizer.sizing(), &view);
+    Some(why.unwrap_or_else(|| "growth is blocked".to_owned()))
 }
 
 fn operation(path: &str) -> Result<Operation, ApiError> {

@@ -252,7 +252,7 @@ impl Admin {
             Ask::Metrics => ("text/plain; version=0.0.4; charset=utf-8", Bytes::from(self.metrics())),
             Ask::Why => ("application/json", told(why::why(self, request.uri().path()), &mut status)),
             Ask::Alive => ("application/json", Bytes::from_static(b"{\"status\":\"ok\"}")),
-            Ask::Route => ("application/json", told(explain::answer(&self.gateway, request).await, &mut status)),
+            Ask::Route => ("application/json", told(explain::answer(self, request).await, &mut status)),
             Ask::Drain => ("application/json", told(drain::answer(self, request).await, &mut status)),
             Ask::Tuned => ("application/json", told(tuned::answer(self, request).await, &mut status)),
             Ask::Sizing | Ask::Decisions | Ask::Credit => {

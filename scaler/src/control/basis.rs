@@ -8,6 +8,7 @@ use tidegate_scaler_core::planner::{Planner, Supply};
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::DeploymentName;
+use tidegate_shared::replica::Starts;
 
 use super::book::Book;
 use crate::house::House;
@@ -58,12 +59,26 @@ impl Basis {
 
     /// What would be decided on `seen`; `None` before the first evaluation.
     pub(super) fn decide(&self, seen: &Observation) -> Option<ScaleDecision> {
-        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut made = made?;
-        made.look_again(seen)?;
-        let Made { mut planner, mut book, supply, silent, .. } = made;
-        book.became_ready(seen).iter().for_each(|_| planner.became_ready());
-        let seen = book.refine(seen.clone());
+        let (Made { mut planner, supply, silent, .. }, seen) = self.made(seen)?;
         Some(if silent { planner.hold(&seen, &supply) } else { planner.tick(&seen, &supply).why })
+    }
+
+    /// When a replica could be ordered on `seen`; `None` before the first evaluation.
+    pub(super) fn starts(&self, seen: &Observation) -> Option<Starts> {
+        let (Made { mut planner, supply, silent, .. }, seen) = self.made(seen)?;
+        Some(if silent {
+            Starts::Stalled
+        } else {
+            planner.tick(&seen, &supply).starts(planner.starts_from())
+        })
+    }
+
+    /// What a decision on `seen` is made from, and `seen` as the planner needs it.
+    fn made(&self, seen: &Observation) -> Option<(Made, Observation)> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        made.look_again(seen)?;
+        made.book.became_ready(seen).iter().for_each(|_| made.planner.became_ready());
+        let seen = made.book.refine(seen.clone());
+        Some((made, seen))
     }
 }

@@ -10,6 +10,7 @@ use tidegate_shared::decision::{ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tidegate_shared::offer::{Money, Offer, Price};
+use tidegate_shared::replica::Starts;
 use tidegate_shared::time::{Duration, Instant};
 
 use super::basis::Basis;
@@ -139,6 +140,11 @@ impl ControlStatus {
         let view = self.view();
         let looked = view.newest.as_ref().map(|decision| decision.at);
         ControlView { newest: newest.or(view.newest), looked, ..view }
+    }
+
+    /// When a replica could be ordered by an evaluation of `seen`; `None` before the first one.
+    pub fn starts_for(&self, seen: &Observation) -> Option<Starts> {
+        self.basis.starts(seen)
     }
 
     /// The newest decision alone.

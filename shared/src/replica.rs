@@ -126,6 +126,9 @@ pub struct ReplicaFacts {
     /// Whether an operator has it take only the requests of conversations that are at home there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub own_only: bool,
+    /// Whether it takes no request of its own, or one at a time, though it may be ready: it did not answer well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out: bool,
     /// Whether its provider has no machine for it yet, so that it costs nothing (M2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_line: bool,
@@ -136,7 +139,7 @@ impl ReplicaFacts {
     pub const fn new(id: ReplicaId, phase: Phase, since: Instant, capacity: Capacity) -> Self {
         let (in_flight, conversations, price) = (0, 0, Price::FREE);
         let (load, memory, waiting, hold) = (None, None, None, None);
-        let (own_only, in_line) = (false, false);
+        let (own_only, out, in_line) = (false, false, false);
         Self {
             id,
             phase,
@@ -150,6 +153,7 @@ impl ReplicaFacts {
             waiting,
             hold,
             own_only,
+            out,
             in_line,
         }
     }

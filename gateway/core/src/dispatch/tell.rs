@@ -29,6 +29,7 @@ impl Dispatcher {
                     waiting: waiting.map(|waiting| if replica.hold.is_some() { 0 } else { waiting }),
                     hold: replica.hold,
                     own_only: replica.own_only,
+                    out: replica.health.is_out() || replica.unfit.is_some(),
                     ..ReplicaFacts::new(replica.id, replica.phase, replica.since, replica.capacity)
                 }
             })

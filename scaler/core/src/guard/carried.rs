@@ -23,9 +23,13 @@ struct Held {
 }
 
 impl Held {
-    /// On those that serve in `seen`; none where nobody does, or nothing is there.
+    /// On those that serve in `seen`; none where nobody does, nothing is there, or some are ready and not open to everybody:
+    /// what the others are left with says nothing of what all can carry.
     fn of(seen: &Observation) -> Option<Self> {
         let ready = seen.replicas.iter().filter(|one| one.is_ready() && one.hold != Some(Hold::Aside));
+        if ready.clone().any(|one| one.out || one.own_only) {
+            return None;
+        }
         let replicas = u32::try_from(ready.count()).unwrap_or(u32::MAX);
         let draining = seen.replicas.iter().filter(|one| one.phase == Phase::Draining);
         let leaving = draining.map(|one| one.in_flight).fold(0, u32::saturating_add);

@@ -58,7 +58,7 @@ impl Planner {
     fn shrink(&mut self, seen: &Observation, current: u32) -> (u32, ScaleReason) {
         if self.window.stayed_below(current) {
             let reason = if self.window.peak() == 0 { ScaleReason::Idle } else { ScaleReason::LowDemand };
-            if self.carried.is_trying() {
+            if self.carried.is_trying() && self.window.peak() > 0 {
                 self.window.restart();
             }
             return (current.saturating_sub(1), reason);

@@ -45,6 +45,29 @@ impl Watcher {
 }
 
 #[test]
+fn a4_a_queue_beside_a_replica_that_takes_nobody_teaches_nothing() {
+    for closed in [|one: &mut ReplicaFacts| one.out = true, |one: &mut ReplicaFacts| one.own_only = true] {
+        let now = Instant::from_micros(3_600_000_000);
+        let mut carried = Carried::new(now);
+        let replica = |id| ReplicaFacts::new(ReplicaId(id), Phase::Ready, Instant::ZERO, Capacity::ONE);
+        let mut seen = Observation {
+            at: now,
+            in_flight: 20,
+            queued: 4,
+            oldest_wait: SECOND,
+            replicas: (1..=2).map(replica).collect(),
+            ..Observation::default()
+        };
+        let open = seen.clone();
+        closed(&mut seen.replicas[0]);
+        carried.see(&seen, &Sizing::default());
+        assert_eq!(carried.need(32, &Sizing::default()), 1);
+        carried.see(&open, &Sizing::default());
+        assert_eq!(carried.need(32, &Sizing::default()), 4, "8 each of 10");
+    }
+}
+
+#[test]
 fn a4_a_queue_below_the_target_teaches_what_replicas_carry() {
     let mut watcher = Watcher::new();
     watcher.see(1, 9, 0);

@@ -195,10 +195,7 @@ proptest! {
                 let plan = engines.evaluate(&seen);
                 let (why, gone) = (&plan.why, removals(&engines.actions, &seen));
                 prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling(), "{why:?}");
-                // The concurrency rule goes down to the largest need of its window at once (A4).
-                if why.rule != Rule::Concurrency {
-                    prop_assert!(gone <= 1, "B5: two at once, {:?}", engines.actions);
-                }
+                prop_assert!(gone <= 1, "B5: two at once, {:?}", engines.actions);
                 let told = seen.replicas.iter().filter_map(|one| one.waiting).sum::<u32>();
                 let waits = seen.queued > 0 || why.rule == Rule::TokenLoad && told > 0;
                 prop_assert!(gone == 0 || !waits, "somebody waits: {why:?} {:?}", engines.actions);

@@ -118,7 +118,7 @@ async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
     resumes(&gateway, "no_credit", 1, clients).await;
 }
 
-/// Waits until status and metrics say that exactly these block growth, and `why` says it at their lines.
+/// Waits until status, metrics and the history say that exactly these block growth, and `why` says it at their lines.
 async fn all_blocked(gateway: &Gateway, blocks: &[(&str, &str)]) {
     let mut expected: Vec<&str> = blocks.iter().map(|(reason, _)| *reason).collect();
     expected.sort_unstable();
@@ -139,6 +139,15 @@ async fn all_blocked(gateway: &Gateway, blocks: &[(&str, &str)]) {
     for (_, line) in blocks {
         text(&finding(gateway, line, "now").await);
     }
+    // Status tells what would be decided now; the loop enters it when it looks next.
+    eventually(&format!("{expected:?} is in the history"), async || {
+        let past = Client::h1(gateway.admin).get("/deployments/chat/decisions?limit=1").await.json();
+        let told = past["decisions"][0]["blocked"].as_array().cloned().unwrap_or_default();
+        let mut told: Vec<&str> = told.iter().filter_map(Value::as_str).collect();
+        told.sort_unstable();
+        if told == expected { Ok(()) } else { Err(past.to_string()) }
+    })
+    .await;
 }
 
 #[tokio::test]

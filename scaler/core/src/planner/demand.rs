@@ -39,6 +39,8 @@ impl Planner {
             Ordering::Greater if need.replicas < floor => ScaleReason::BelowMin,
             Ordering::Greater => need.cause.clone(),
             Ordering::Equal if fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: fleet.on_the_way },
+            // As many as were lost have come back.
+            Ordering::Equal if wanted > need.replicas.max(floor) => return self.shrink(seen, current),
             Ordering::Equal if need.replicas < floor => ScaleReason::AtMin,
             Ordering::Equal => ScaleReason::Steady,
         };

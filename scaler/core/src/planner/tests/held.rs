@@ -125,3 +125,15 @@ fn m1_m3_who_waits_for_a_machine_that_may_not_be_had_any_more_is_withdrawn() {
     engines.supply.grant.credit = Some(Money(0));
     assert_eq!(stops(&mut engines).len(), 1);
 }
+
+#[test]
+fn c1_e1_a_fleet_that_was_replaced_is_told_to_cool_and_not_to_be_held_by_min() {
+    let mut story = Story::new(sizing(1, 8), 3);
+    story.pass(40, 90);
+    story.ready = 2;
+    story.tick(0, 0);
+    story.ready = 3;
+    let plan = story.pass(1, 0);
+    assert_eq!(plan.target, 3);
+    assert!(matches!(plan.why.reason, ScaleReason::Cooling { .. }), "{}", plan.why);
+}

@@ -10,7 +10,8 @@ use crate::config::Sizing;
 /// What those who wait ask for while `ready` replicas serve and `on_the_way` more are ordered or loading.
 ///
 /// With nothing ready, one replica for each target's worth of waiters, up to `most` (Q3, B4). With some ready, a waiter as
-/// old as the queue threshold asks for one more than there are (A3), and while that one is on its way for no other.
+/// old as the queue threshold asks for one more than there are (A3), or for as many as those in the queue would fill to the
+/// limit, up to `most`; and while those are on their way for no other.
 pub fn need(seen: &Observation, ready: u32, on_the_way: u32, most: u32, sizing: &Sizing) -> Option<Need> {
     if seen.queued == 0 {
         return None;
@@ -19,8 +20,9 @@ pub fn need(seen: &Observation, ready: u32, on_the_way: u32, most: u32, sizing: 
         let replicas = seen.queued.div_ceil(sizing.target());
         return Some(Need { replicas: replicas.min(most), cause: ScaleReason::FromZero });
     }
-    let asks = seen.oldest_wait >= sizing.queue_threshold && on_the_way == 0;
-    asks.then(|| Need { replicas: ready.saturating_add(1), cause: ScaleReason::QueueWait })
+    let filled = seen.queued.div_ceil(sizing.limit.max(1)).min(most);
+    let asks = seen.oldest_wait >= sizing.queue_threshold && on_the_way < filled;
+    asks.then(|| Need { replicas: ready.saturating_add(filled), cause: ScaleReason::QueueWait })
 }
 
 #[cfg(test)]
@@ -32,7 +34,8 @@ mod tests {
     fn asks(queued: u32, wait_ms: u64, ready: u32, on_the_way: u32) -> Option<u32> {
         let oldest_wait = Duration::from_millis(wait_ms);
         let seen = Observation { queued, oldest_wait, ..Observation::default() };
-        need(&seen, ready, on_the_way, 2, &Sizing::default()).map(|need| need.replicas)
+        let sizing = Sizing { limit: 40, ..Sizing::default() };
+        need(&seen, ready, on_the_way, 2, &sizing).map(|need| need.replicas)
     }
 
     #[test]
@@ -44,5 +47,9 @@ mod tests {
         assert_eq!(asks(1, 999, 2, 0), None);
         assert_eq!(asks(1, 1000, 2, 0), Some(3));
         assert_eq!(asks(9, 60_000, 2, 1), None, "one is on its way for it");
+        assert_eq!(asks(40, 60_000, 2, 0), Some(3), "which has a place for each");
+        assert_eq!(asks(41, 60_000, 2, 0), Some(4));
+        assert_eq!(asks(41, 60_000, 2, 1), Some(4));
+        assert_eq!(asks(400, 60_000, 2, 2), None, "as many as are added at a time are on their way");
     }
 }

@@ -121,7 +121,7 @@ async fn h4_what_a_second_signal_cuts_is_not_put_down_to_its_client() {
     gateway.terminate();
     says(&gateway, "stopping: running requests are finished").await;
     // Status and log say what is left, and until when it may run.
-    says(&gateway, "stopping: no new connection is taken; 2 requests are left, and what runs in 1").await;
+    says(&gateway, "stopping: no new connection is taken; 2 requests are left, and what runs in ").await;
     let stopping = gateway.status().await["stopping"].clone();
     assert_eq!(
         (&stopping["left"], stopping["cut_in_s"].as_f64() > Some(60.0)),

@@ -22,6 +22,7 @@ use super::spec::{SlurmOffer, SlurmSpec};
 use super::{room, seen};
 pub(super) use stopping::Stopping;
 
+mod one;
 mod stopping;
 
 /// How long a job whose submission was not answered may take to show up before it counts as never submitted.
@@ -235,11 +236,6 @@ impl Core {
         }
     }
 
-    /// The first run of its job that is this replica's.
-    pub(super) fn run(&self, id: ReplicaId) -> u32 {
-        self.fleet().replicas.get(&id).map_or(0, |replica| replica.run)
-    }
-
     /// Whether `job`, asked for by its number, is the job of replica `id` still: Slurm may give a number again. Its
     /// name counts where somebody has changed its comment.
     pub(super) fn is_of(&self, id: ReplicaId, job: &Job, whose: &Whose) -> bool {
@@ -250,19 +246,6 @@ impl Core {
             |mark: &Mark| (&mark.owner, &mark.deployment, mark.id) == (&self.owner, &named.deployment, id);
         let marked = mark::read(&job.comment).map(|(mark, _)| same(&mark));
         whose.owns(job) && marked.unwrap_or_else(|| job.name == named.job_name())
-    }
-
-    /// Whether a replica is up.
-    pub(super) fn is_up(&self, id: ReplicaId) -> bool {
-        let fleet = self.fleet();
-        fleet.replicas.get(&id).is_some_and(|replica| matches!(replica.state, InstanceState::Up { .. }))
-    }
-
-    /// Whether the job of a replica has a node.
-    pub(super) fn set_costs(&self, id: ReplicaId, costs: bool) {
-        if let Some(replica) = self.fleet().replicas.get_mut(&id) {
-            replica.costs = costs;
-        }
     }
 
     /// How a replica is now; whether that is new.

@@ -2,14 +2,20 @@
 //!
 //! Pure: one job as Slurm tells it in, one verdict out. Never decides what is done about it.
 
+use std::time::Duration;
+
 use super::held;
 use super::mark::{self, Proof};
 use super::reply::{Exit, Job};
 
+/// How long Slurm may take to look at a job: its scheduler puts off new ones by 3 s, unless set otherwise. What still
+/// waits then waits for room.
+const LOOKED: Duration = Duration::from_secs(5);
+
 /// What a job is to its replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Slurm has taken it, and has yet to say what it waits for.
+    /// Slurm has taken it, and may have to look at it yet: until then it says nothing, or that others come first.
     New(String),
     /// It waits for room in the cluster, which may come.
     Queued(String),
@@ -36,6 +42,14 @@ pub(super) enum Seen {
 }
 
 impl Seen {
+    /// The same of a job that was submitted `age` ago.
+    pub(super) fn at_age(self, age: Duration) -> Self {
+        match self {
+            Self::New(why) if age >= LOOKED => Self::Queued(format!("no capacity: {why}")),
+            other => other,
+        }
+    }
+
     /// Whether it has a node, and so costs; `None`: as before.
     pub(super) fn costs(&self) -> Option<bool> {
         match self {
@@ -98,6 +112,7 @@ fn waits(job: &Job) -> Seen {
     let reason = job.state_reason.as_str();
     match reason {
         "" | "None" => Seen::New("Slurm has not looked at its job yet".to_owned()),
+        "Priority" => Seen::New("Slurm says Priority".to_owned()),
         _ => match held::advice(reason) {
             Some(advice) => Seen::Held { why: format!("Slurm does not start its job: {reason}"), advice },
             None => Seen::Queued(format!("no capacity: Slurm says {reason}")),
@@ -136,7 +151,7 @@ mod tests {
 
     #[test]
     fn c2_waiting_for_room_differs_from_waiting_for_nothing() {
-        for reason in ["Resources", "Priority", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail", "AssocGrpGRES"] {
+        for reason in ["Resources", "QOSMaxJobsPerUserLimit", "ReqNodeNotAvail", "AssocGrpGRES"] {
             let text = format!("no capacity: Slurm says {reason}");
             assert_eq!(look(&job(&["PENDING"], reason), 0), Seen::Queued(text));
         }
@@ -145,7 +160,27 @@ mod tests {
             let seen = look(&job(&["PENDING"], reason), 0);
             assert!(matches!(&seen, Seen::Held { why, .. } if *why == text), "{seen:?}");
         }
-        assert!(matches!(look(&job(&["PENDING"], "None"), 0), Seen::New(_)));
+    }
+
+    #[test]
+    fn c2_a_job_that_slurm_may_not_have_looked_at_is_on_its_way_for_some_seconds() {
+        for reason in ["", "None", "Priority"] {
+            let new = look(&job(&["PENDING"], reason), 0);
+            assert!(matches!(new, Seen::New(_)), "{new:?}");
+            assert_eq!(new.clone().at_age(Duration::from_secs(4)), new);
+            let later = new.at_age(LOOKED);
+            assert!(
+                matches!(&later, Seen::Queued(why) if why.starts_with("no capacity: Slurm ")),
+                "{later:?}"
+            );
+        }
+        let full = look(&job(&["PENDING"], "Resources"), 0);
+        assert_eq!(full.clone().at_age(Duration::ZERO), full);
+        assert_eq!(
+            full,
+            Seen::Queued("no capacity: Slurm says Resources".to_owned()),
+            "from the first look on"
+        );
     }
 
     #[test]

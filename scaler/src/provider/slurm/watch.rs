@@ -121,7 +121,7 @@ impl Watch {
             let how = format!("Slurm no longer knows its job {number}");
             return Ok(core.set_state(id, exited(how)));
         };
-        let seen = seen::look(job, core.run(id));
+        let seen = seen::look(job, core.run(id)).at_age(core.age(id));
         seen.costs().into_iter().for_each(|costs| core.set_costs(id, costs));
         let state = match seen {
             Seen::Queued(why) => {

@@ -287,7 +287,7 @@ impl Control {
 
     fn announce(&mut self, id: ReplicaId, change: Change) {
         if let Change::StartFailed { why } = &change {
-            self.status.start_failed(format!("{} did not start: {why}", self.log.replica(id)));
+            self.status.start_failed(id, format!("{} did not start: {why}", self.log.replica(id)));
             let now = self.now();
             if let Some(planner) = self.planner.as_mut() {
                 planner.start_failed(now);

@@ -16,9 +16,6 @@ pub(super) use parked::Way;
 pub(super) use words::explain;
 use words::quote;
 
-/// How long a replica may wait for room at its provider, before another one is ordered in its place.
-const QUEUE_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
 /// An announcement to make.
 pub(super) type News = (ReplicaId, Change);
 
@@ -67,6 +64,8 @@ struct Member {
     ordered_here: bool,
     /// Its provider has no room for it yet.
     queued: bool,
+    /// Why its provider does not start it, while it does not.
+    held: Option<String>,
     /// It has no machine yet, and costs nothing.
     in_line: bool,
     /// A provider call for it is running; there is never a second one.
@@ -110,7 +109,7 @@ impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, in_line, busy) = (false, false, false, false);
         let (let_go, ending) = (false, false);
-        let (end, not_before) = (None, Instant::ZERO);
+        let (held, end, not_before) = (None, None, Instant::ZERO);
         let (turned, began) = (since, since);
         Self {
             capacity,
@@ -121,6 +120,7 @@ impl Member {
             stage,
             ordered_here,
             queued,
+            held,
             in_line,
             busy,
             let_go,
@@ -186,6 +186,7 @@ impl Book {
         let capacity = listed.capacity;
         member.price = listed.price;
         member.queued = matches!(listed.state, InstanceState::Queued { .. });
+        member.held = listed.state.held().map(str::to_owned);
         if member.queued {
             member.began = now;
         }
@@ -283,26 +284,6 @@ impl Book {
         }
     }
 
-    /// Ends those that are not ready `limit` after their provider had room for them, which fails their start; and those that
-    /// waited for room too long, which does not. `explain` says more about each.
-    pub(super) fn end_overdue(
-        &mut self,
-        now: Instant,
-        limit: Duration,
-        explain: impl Fn(ReplicaId) -> String,
-    ) -> Vec<News> {
-        let overdue = |member: &Member| member.stage.starts() && now.since(member.began) >= limit;
-        let in_line = |member: &Member| member.queued && now.since(member.since) >= QUEUE_LIMIT;
-        let those = |which: &dyn Fn(&Member) -> bool| -> Vec<ReplicaId> {
-            self.members.iter().filter(|(_, member)| which(member)).map(|(id, _)| *id).collect()
-        };
-        let (late, waited) = (those(&overdue), those(&in_line));
-        let line = format!("it waited for room for {QUEUE_LIMIT:?}, and gives up its place in the line");
-        waited.into_iter().for_each(|id| drop(self.end(id, &line, false)));
-        let why = |id| format!("not ready within the start limit of {limit:?}{}", explain(id));
-        late.into_iter().filter_map(|id| self.end(id, &why(id), true)).collect()
-    }
-
     /// Those whose stop may be called now; it counts as running from here on.
     pub(super) fn stops_due(&mut self, now: Instant) -> Vec<ReplicaId> {
         let due = |member: &Member| member.end.is_some() && !member.busy && now >= member.not_before;
@@ -394,6 +375,7 @@ impl Member {
     }
 }
 
+mod overdue;
 mod parked;
 #[cfg(test)]
 mod tests;

@@ -66,6 +66,8 @@ pub struct ControlView {
     pub lost: Option<(Instant, String)>,
     /// The last start or wake that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
+    /// What to do about it, where its provider had held the replica.
+    pub mend: Option<String>,
     /// The replicas that could not be stopped, each with why; until they are gone.
     pub clinging: BTreeMap<ReplicaId, String>,
 }
@@ -178,12 +180,13 @@ impl ControlStatus {
             Came::Woken => view.wakes_ready += 1,
             Came::Found => {}
         }
-        view.last_failure = None;
+        (view.last_failure, view.mend) = (None, None);
     }
 
-    pub(super) fn start_failed(&self, what: String) {
-        self.lock().starts_failed += 1;
-        self.failed(what);
+    pub(super) fn start_failed(&self, id: ReplicaId, what: String) {
+        let mut view = self.lock();
+        view.starts_failed += 1;
+        (view.last_failure, view.mend) = (Some(what), view.held.get(&id).cloned());
     }
 
     pub(super) fn wake_failed(&self, what: String) {
@@ -196,7 +199,8 @@ impl ControlStatus {
     }
 
     pub(super) fn failed(&self, what: String) {
-        self.lock().last_failure = Some(what);
+        let mut view = self.lock();
+        (view.last_failure, view.mend) = (Some(what), None);
     }
 
     /// A stop of `id` has failed.

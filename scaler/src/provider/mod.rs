@@ -132,6 +132,16 @@ pub enum InstanceState {
     },
 }
 
+impl InstanceState {
+    /// What keeps it, where it is held.
+    pub(crate) fn held(&self) -> Option<&str> {
+        match self {
+            Self::Held { why, .. } => Some(why),
+            _ => None,
+        }
+    }
+}
+
 /// Why a provider could not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProviderError {

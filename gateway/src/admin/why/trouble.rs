@@ -80,7 +80,8 @@ pub(super) fn starts(facts: &Facts<'_>) -> Option<Finding> {
         "nothing more is wanted now, so nothing is tried again before it is"
     };
     let again = fails.then(|| format!("{read}{again}"));
-    let advice: Vec<String> = mend.into_iter().chain(again).collect();
+    let mended = facts.view.mend.clone().filter(|_| mend.is_none());
+    let advice: Vec<String> = mend.into_iter().chain(mended).chain(again).collect();
     let advice = advice.join("; also, ");
     Some(Line::StartsFail.now(parts.join("; ")).detail(details).advise(advice))
 }

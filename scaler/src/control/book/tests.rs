@@ -2,6 +2,7 @@
 
 use tidegate_shared::offer::{Offer, Price};
 
+use super::overdue::QUEUE_LIMIT;
 use super::words::QUOTED_LINES;
 use super::*;
 
@@ -209,6 +210,21 @@ fn c018_c2_the_time_in_a_providers_line_is_no_part_of_a_start() {
     assert_eq!(book.end_overdue(at(90_000 + 1799), limit, |_| String::new()), []);
     let late = book.end_overdue(at(90_000 + 1800), limit, |_| String::new());
     assert!(matches!(late.as_slice(), [(ReplicaId(1), Change::StartFailed { .. })]), "{late:?}");
+}
+
+#[test]
+fn c018_c2_who_never_ran_by_the_start_limit_is_told_with_what_held_it_and_no_output() {
+    let mut book = Book::default();
+    let limit = Duration::from_secs(6);
+    let (why, advice) = ("Slurm does not start its job: JobHeldUser".to_owned(), String::new());
+    let held = Instance { state: InstanceState::Held { why, advice }, ..pending(1) };
+    book.order(ReplicaId(1), &any(), NOW);
+    book.start_ended(ReplicaId(1), Ok(()));
+    book.take_in(&[held], NOW);
+    let said = |_| explain(None, &["a line".to_owned()]);
+    let why =
+        "it never ran within the start limit of 6s: Slurm does not start its job: JobHeldUser".to_owned();
+    assert_eq!(book.end_overdue(NOW + limit, limit, said), [(ReplicaId(1), Change::StartFailed { why })]);
 }
 
 #[test]

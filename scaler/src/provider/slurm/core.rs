@@ -267,9 +267,12 @@ impl Core {
         new
     }
 
-    /// The last lines of a replica, or where they are.
+    /// The last lines of a replica, or where they are; none of one whose job has no node yet.
     pub(super) fn output(&self, id: ReplicaId) -> Vec<String> {
         let JobOf::Known(job) = self.job(id) else { return Vec::new() };
+        if self.is_waiting(id) {
+            return Vec::new();
+        }
         let path = self.spec.log_of(id, job);
         if path.exists() {
             return output::last_lines(&path);

@@ -196,3 +196,15 @@ fn e2_a6_what_leaves_and_holds_the_places_under_max_is_told_with_what_to_do() {
     assert_eq!(found.details.len(), 2, "{found:?}");
     assert!(found.advice.unwrap().contains("`tidegate drain chat REPLICA --undo`"));
 }
+
+#[test]
+fn e2_c2_what_never_ran_by_its_start_limit_is_told_with_what_to_do_and_not_to_read_output() {
+    let mut case = Case::new(0, 1, 1, ScaleReason::BackingOff { failures: 1, retry_in: SECOND });
+    case.decide(|decision| decision.target = 1);
+    let why = "chat-1 did not start: it never ran within the start limit of 6s: Slurm says so";
+    (case.view.last_failure, case.view.mend) = (Some(why.to_owned()), Some("correct `qos`".to_owned()));
+    let text = format!("1 start has failed, the next is tried in 1 s; {why}");
+    case.says(Line::StartsFail, Standing::Now, &text);
+    let advice = "correct `qos`; also, it is tried again by itself, after pauses of up to 5 m";
+    assert_eq!(case.finding(Line::StartsFail).advice.as_deref(), Some(advice));
+}

@@ -17,6 +17,14 @@ impl Core {
         self.fleet().replicas.get(&id).map_or(0, |replica| replica.run)
     }
 
+    /// Whether its job waits for a node, so that nothing of it has run.
+    pub(in crate::provider::slurm) fn is_waiting(&self, id: ReplicaId) -> bool {
+        let waits = |state: &InstanceState| {
+            matches!(state, InstanceState::Queued { .. } | InstanceState::Held { .. })
+        };
+        self.fleet().replicas.get(&id).is_some_and(|replica| waits(&replica.state))
+    }
+
     /// Whether a replica is up.
     pub(in crate::provider::slurm) fn is_up(&self, id: ReplicaId) -> bool {
         let fleet = self.fleet();

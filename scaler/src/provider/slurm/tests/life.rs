@@ -54,6 +54,7 @@ async fn c2_a_job_that_can_never_start_says_why() {
     let id = start(&provider).await;
     let told = "Slurm does not start its job: PartitionTimeLimit (Requested partition configuration not";
     until(&provider, |list| why(list, id).starts_with(told)).await;
+    assert_eq!(provider.output(id), Vec::<String>::new(), "it never ran");
     stop_all(&provider).await;
     assert_eq!(cluster.jobs(), Vec::<String>::new());
 }

@@ -171,16 +171,18 @@ impl Control {
                 self.silence = SILENCE.0;
                 self.resume(&instances);
                 self.status.listed(&instances, self.now());
-                let (ending, now) = (self.book.ending(), self.now());
+                let (no_loss, now) = (self.book.no_loss(), self.now());
                 let news = self.book.take_in(&instances, now);
                 for (id, change) in news {
-                    if let Change::Gone { why } = &change
-                        && self.planner.is_some()
-                        && !ending.contains(&id)
-                    {
-                        self.status.lost(now, format!("{} is lost: {why}", self.log.replica(id)));
+                    match &change {
+                        Change::Gone { .. } if no_loss.contains(&id) => self.log.announced(id, &change),
+                        change => {
+                            if let (Change::Gone { why }, Some(_)) = (change, &self.planner) {
+                                self.status.lost(now, format!("{} is lost: {why}", self.log.replica(id)));
+                            }
+                            self.log.heard(id, change, self.book.ordered(id), self.planner.is_none());
+                        }
                     }
-                    self.log.heard(id, &change, self.book.ordered(id), self.planner.is_none());
                     self.announce(id, change);
                 }
                 for id in self.book.lingering() {

@@ -129,11 +129,6 @@ impl Member {
             not_before,
         }
     }
-
-    /// The announcement of an end that it brought about itself.
-    fn ended(&self, why: String) -> Change {
-        if self.stage.starts() { Change::StartFailed { why } } else { Change::Gone { why } }
-    }
 }
 
 impl Book {
@@ -286,7 +281,7 @@ impl Book {
 
     /// Those whose stop may be called now; it counts as running from here on.
     pub(super) fn stops_due(&mut self, now: Instant) -> Vec<ReplicaId> {
-        let due = |member: &Member| member.end.is_some() && !member.busy && now >= member.not_before;
+        let due = |one: &Member| one.end.is_some() && !one.busy && now >= one.not_before;
         let due = self.members.iter_mut().filter(|(_, member)| due(member));
         due.map(|(id, member)| {
             member.busy = true;
@@ -346,11 +341,6 @@ impl Book {
         u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
-    /// Those that have to go: their end is no loss.
-    pub(super) fn ending(&self) -> Vec<ReplicaId> {
-        self.members.iter().filter(|(_, member)| member.end.is_some()).map(|(id, _)| *id).collect()
-    }
-
     /// Whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
@@ -375,6 +365,7 @@ impl Member {
     }
 }
 
+mod loss;
 mod overdue;
 mod parked;
 #[cfg(test)]

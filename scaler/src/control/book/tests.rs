@@ -133,14 +133,32 @@ fn one_that_served_and_died_is_gone() {
 #[test]
 fn one_that_vanishes_is_announced_and_forgotten() {
     let mut book = Book::default();
-    book.take_in(&[up(1), up(2)], NOW);
+    book.take_in(&[up(1)], NOW);
     book.became_ready(&ready(1));
+    book.order(ReplicaId(2), &any(), NOW);
+    book.start_ended(ReplicaId(2), Ok(()));
     let news = book.take_in(&[], NOW);
     assert!(
         matches!(news.as_slice(), [(_, Change::Gone { .. }), (_, Change::StartFailed { .. })]),
         "{news:?}"
     );
     assert!(book.is_empty());
+}
+
+#[test]
+fn c_005_what_an_earlier_run_started_and_told_to_stop_is_no_failed_start_and_no_loss() {
+    let mut book = Book::default();
+    book.take_in(&[up(1), up(2), pending(3), exited(4, &[])], NOW);
+    book.became_ready(&ready(1));
+    assert_eq!(book.no_loss(), [2, 3, 4].map(ReplicaId), "the first was seen ready");
+    let news = book.take_in(&[up(1), exited(2, &["bye"])], NOW);
+    let gone = |news: &[News]| {
+        news.iter().map(|(id, change)| (id.0, matches!(change, Change::Gone { .. }))).collect::<Vec<_>>()
+    };
+    assert_eq!(gone(&news), [(2, true), (3, true)], "{news:?}");
+    book.take_in(&[up(1), up(5)], NOW);
+    let late = book.end_overdue(NOW + QUEUE_LIMIT / 2, Duration::from_secs(60), |_| String::new());
+    assert!(matches!(late.as_slice(), [(ReplicaId(5), Change::StartFailed { .. })]), "{late:?}");
 }
 
 #[test]

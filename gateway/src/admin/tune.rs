@@ -183,9 +183,9 @@ async fn measure(admin: Arc<Admin>, watched: Watched, job: Job, dry_run: bool, o
     let ended = run(job, &out).await;
     let event = match ended {
         Ok(done) => {
-            let is = if dry_run { "would be" } else { "is" };
-            tracing::info!("{replica} was measured: the target {is} {}, since {}", done.target, done.because);
-            found(&admin, &watched, done, dry_run).await
+            let (stored, note) = if dry_run { (false, None) } else { keep(&admin, &watched, &done).await };
+            tracing::info!("{replica} was measured: {}", logged(&done, stored));
+            found(done, stored, note)
         }
         Err(Stop::Left) => {
             tracing::info!("{replica} is measured no longer: who asked for it has left");
@@ -200,11 +200,21 @@ async fn measure(admin: Arc<Admin>, watched: Watched, job: Job, dry_run: bool, o
     let _ = timeout(LAST_WORD, out.send(event)).await;
 }
 
-async fn found(admin: &Admin, watched: &Watched, done: Done, dry_run: bool) -> Event {
-    let Done { target, because, settled, range, workload, .. } = &done;
-    let (target, because, settled, range) = (*target, because.clone(), *settled, *range);
-    let Workload { prompt_tokens, output_tokens } = *workload;
-    let (stored, note) = if dry_run { (false, None) } else { keep(admin, watched, &done).await };
+/// What the log says of what was found.
+fn logged(done: &Done, stored: bool) -> String {
+    let Done { target, because, .. } = done;
+    match (done.settled, stored) {
+        (true, true) => format!("the target is {target}, since {because}"),
+        (true, false) => format!("the target would be {target}, and nothing was changed: {because}"),
+        (false, _) => {
+            format!("not certain, nothing was changed: {}", because.trim_start_matches("not certain: "))
+        }
+    }
+}
+
+fn found(done: Done, stored: bool, note: Option<String>) -> Event {
+    let Done { target, because, settled, range, workload, .. } = done;
+    let Workload { prompt_tokens, output_tokens } = workload;
     Event::Found { target, because, settled, range, prompt_tokens, output_tokens, stored, note }
 }
 
@@ -215,7 +225,7 @@ async fn keep(admin: &Admin, watched: &Watched, done: &Done) -> (bool, Option<St
         let name = watched.pool.name();
         let note = format!(
             "not certain, so the target in force stays; a longer `--limit` may tell, and `tidegate scale {name} --target \
-             {target}` takes it as it is"
+             {target}` takes the best guess"
         );
         return (false, Some(note));
     }
@@ -289,6 +299,26 @@ mod tests {
 
     fn fault(body: &str) -> String {
         Asked::read(body.as_bytes()).expect_err(body).error.message
+    }
+
+    #[test]
+    fn a1_the_log_says_the_target_is_only_what_was_taken() {
+        let done = |settled| Done {
+            target: 2,
+            because: if settled { "more bring no more" } else { "not certain: 1 to 4" }.to_owned(),
+            settled,
+            range: None,
+            workload: USUAL,
+            engine: "none",
+            steps: Vec::new(),
+        };
+        for (settled, stored, told) in [
+            (true, true, "the target is 2, since more bring no more"),
+            (true, false, "the target would be 2, and nothing was changed: more bring no more"),
+            (false, false, "not certain, nothing was changed: 1 to 4"),
+        ] {
+            assert_eq!(logged(&done(settled), stored), told);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_scaler_core::tune::search::{Because, Found, Goals, Limit};
+use tidegate_scaler_core::tune::search::{Because, Found, Goals, Limit, NEAR};
 use tidegate_scaler_core::tune::{Measured, Point, percentile};
 use tidegate_shared::replica::Phase;
 use tidegate_shared::span::{ahead, brief};
@@ -26,7 +26,12 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
         ),
     };
     let text = match found.because {
-        Because::Knee { best } => format!("{}, and more bring no more", part(best)),
+        Because::Knee { best } if found.settled && best != found.target && share(best) < u64::from(NEAR) => {
+            format!("{}, which noise explains, and more bring no more", part(best))
+        }
+        Because::Knee { best } if found.settled => format!("{}, and more bring no more", part(best)),
+        Because::Knee { best } if best == found.target => format!("{}, the most that was seen", part(best)),
+        Because::Knee { best } => part(best),
         Because::Places if seen(found.target).is_none() => {
             format!("the engine runs no more than {} at once", found.target)
         }
@@ -43,11 +48,15 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
         }
     };
     match found.range {
-        Some((low, high)) => {
-            format!("{text}; not certain: the replica's speed varies, and {low} to {high} may be the target")
-        }
-        None if found.settled => text,
-        None => format!("{text}; time was up before that was certain"),
+        _ if found.settled => text,
+        Some((low, high)) => format!(
+            "not certain: the replica's speed varies, and {low} to {high} may be the target; the best guess is {}: {text}",
+            found.target
+        ),
+        None => format!(
+            "not certain: time was up before the search came to its end; the best guess is {}: {text}",
+            found.target
+        ),
     }
 }
 
@@ -160,7 +169,7 @@ mod tests {
             ),
             (
                 told(8, Because::Knee { best: 8 }, false),
-                "8 at a time bring 200 tokens/s, and more bring no more; time was up before that was certain",
+                "not certain: time was up before the search came to its end; the best guess is 8: 8 at a time bring 200 tokens/s, the most that was seen",
             ),
             (
                 told(1, Because::Bound { most: 1 }, true),
@@ -181,7 +190,7 @@ mod tests {
                     settled: false,
                     range: Some((1, 8)),
                 }),
-                "4 at a time bring 194 tokens/s, 97 % of the most that was seen, at 8, and more bring no more; not certain: the replica's speed varies, and 1 to 8 may be the target",
+                "not certain: the replica's speed varies, and 1 to 8 may be the target; the best guess is 4: 4 at a time bring 194 tokens/s, 97 % of the most that was seen, at 8",
             ),
             (told(6, Because::Places, true), "the engine runs no more than 6 at once"),
         ] {

@@ -148,8 +148,9 @@ impl Screen {
         else {
             return String::new();
         };
-        let mut text = format!("{}\n{}\n", self.wipe(), self.curve(*target));
-        let label = format!("target {target}");
+        let word = if *settled { "target" } else { "best guess" };
+        let mut text = format!("{}\n{}\n", self.wipe(), self.curve(*target, word));
+        let label = format!("{word} {target}");
         let tint = if *settled { Tint::Green } else { Tint::Yellow };
         let because = wrapped(because, label.chars().count() + 4, self.style);
         text.push_str(&format!("  {}  {because}\n", self.style.paint(tint, &label)));
@@ -167,7 +168,7 @@ impl Screen {
     }
 
     /// Throughput by requests at a time, all visits put together.
-    fn curve(&self, target: u32) -> String {
+    fn curve(&self, target: u32, word: &str) -> String {
         let mut points: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
         for step in &self.steps {
             let point = points.entry(step.concurrency).or_default();
@@ -184,7 +185,9 @@ impl Screen {
             let share = if most > 0.0 { seen / most } else { 0.0 };
             let bar = bar(share, room);
             let (bar, mark) = match at == target {
-                true => (self.style.paint(Tint::Green, &bar), self.style.paint(Tint::Bold, "  target")),
+                true => {
+                    (self.style.paint(Tint::Green, &bar), self.style.paint(Tint::Bold, &format!("  {word}")))
+                }
                 false => (bar, String::new()),
             };
             let line = format!("  {at:>9}  {:>8}  {bar}{mark}", rate(seen));

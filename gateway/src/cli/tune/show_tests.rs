@@ -85,6 +85,22 @@ so give yours with --prompt-tokens and --output-tokens; up to 8 requests at a ti
 }
 
 #[test]
+fn a1_what_is_not_certain_is_called_a_guess() {
+    let mut screen = Screen::new(Style::PLAIN);
+    let mut events = events();
+    if let Some(Event::Found { settled, stored, range, because, .. }) = events.last_mut() {
+        (*settled, *stored, *range) = (false, false, Some((1, 4)));
+        *because = "not certain: 1 to 4 may be the target".to_owned();
+    }
+    let text: String = events.iter().map(|event| screen.take(event)).collect();
+    assert!(text.contains("█  best guess\n"), "{text}");
+    assert!(
+        text.contains("\n  best guess 4  not certain: 1 to 4 may be the target\n  not stored; "),
+        "{text}"
+    );
+}
+
+#[test]
 fn a1_on_a_terminal_the_step_in_motion_is_written_over() {
     let mut screen = Screen::new(Style { terminal: true, width: 80, ..Style::PLAIN });
     let shown: Vec<String> = events().iter().map(|event| screen.take(event)).collect();

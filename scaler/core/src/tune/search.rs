@@ -151,8 +151,8 @@ pub struct Found {
     pub target: u32,
     /// Why.
     pub because: Because,
-    /// Whether the search came to its end and noise leaves no other target open; else time was up, and this is what was
-    /// known by then.
+    /// Whether the search came to its end and noise leaves no other target open; else this is the best guess: the target
+    /// by the figures as they were seen, luck and all.
     pub settled: bool,
     /// The least and the most that the target may be, where noise leaves that open.
     pub range: Option<(u32, u32)>,
@@ -249,14 +249,20 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
         let range = Open::of(&seen, &bounds.goals, target, None, cap).range();
         return Next::Found(Found { target, because, settled: settled && range.is_none(), range });
     }
-    let grows = seen.top() == best && u64::from(knee) * 10 >= u64::from(best) * 9;
+    let range = seen.range();
+    let settled = settled && range.is_none();
+    // Of what is not certain the best guess is what was seen, by the definition.
+    let guess = seen.guess().filter(|_| !settled);
+    let (target, best) = guess.unwrap_or((knee, best));
+    let range = if target == knee { range } else { Some(range.unwrap_or((knee, knee))) };
+    let range = range.map(|(low, high)| (low.min(target), high.max(target)));
+    let grows = seen.top() == best && u64::from(target) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
         Some((beyond, limit)) if grows => Because::Limit { limit, beyond },
         None if grows && best >= cap => bound(best),
         _ => Because::Knee { best },
     };
-    let range = seen.range();
-    Next::Found(Found { target: knee, because, settled: settled && range.is_none(), range })
+    Next::Found(Found { target, because, settled, range })
 }
 
 /// What is worth another step.

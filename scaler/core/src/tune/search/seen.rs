@@ -70,6 +70,12 @@ impl<'a> Seen<'a> {
         self.well.iter().find(|(_, seen)| near(seen)).map(|(at, _)| *at)
     }
 
+    /// The knee and the best by the figures as they were seen, luck and all.
+    pub(super) fn guess(&self) -> Option<(u32, u32)> {
+        let (best, most) = Self::most(&self.well)?;
+        self.well.iter().find(|(_, seen)| seen.reaches(most, NEAR)).map(|(at, _)| (*at, best))
+    }
+
     /// The largest that brings as much as the best.
     pub(super) fn last(&self) -> Option<u32> {
         let (_, best) = Self::most(&self.well)?;

@@ -3,6 +3,7 @@
 use tidegate_scaler_core::config::Mode;
 use tidegate_scaler_core::rule::token_load::{LOW, SURVIVORS};
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::Phase;
 use tidegate_shared::time::Duration;
 
@@ -140,6 +141,27 @@ pub(super) fn draining(facts: &Facts<'_>) -> Vec<String> {
         )
     });
     told.collect()
+}
+
+/// What becomes of a fleet of which nothing but sleepers is left; `None` where there are none.
+pub(super) fn kept(facts: &Facts<'_>) -> Option<String> {
+    let parked = facts.phase(Phase::Parked);
+    let cost = facts.those(|replica| replica.phase == Phase::Parked).map(|replica| replica.price.0);
+    let costs = match Price(cost.fold(0, u64::saturating_add)) {
+        Price::FREE => String::new(),
+        cost => format!(" and {} {cost}", pick(parked, "costs", "cost")),
+    };
+    let wakes = match facts.sizing.autoscale && facts.sizing.ceiling() > 0 {
+        true => pick(parked, ", and the next request wakes it", ", and the next request wakes one"),
+        false => "",
+    };
+    (parked > 0).then(|| {
+        format!(
+            "nothing is in progress; {} {} parked{costs}{wakes}",
+            count(parked, "replica"),
+            pick(parked, "is", "are")
+        )
+    })
 }
 
 /// Those that sleep, and what they are kept for.

@@ -313,4 +313,5 @@ fn e2_fewer_than_expected_tells_who_is_on_the_way_and_the_step() {
 }
 
 mod blocked;
+mod idle;
 mod trouble;

@@ -10,7 +10,7 @@ use tidegate_shared::time::{Duration, Instant};
 use super::facts::Facts;
 use super::growth::are;
 use super::words::{ahead, count, list, pick, span};
-use super::{Finding, Line, startless};
+use super::{Finding, Line, shrink, startless};
 use crate::admin::status::EjectedStatus;
 use crate::admin::tune;
 use crate::pool::Unfit;
@@ -237,6 +237,7 @@ pub(super) fn well(facts: &Facts<'_>) -> String {
         return format!("{} ready{loads}, and {}", are(facts.phase(Phase::Ready)), facts.waits());
     };
     match (facts.current(), decision.demand) {
+        (0, 0) if let Some(parked) = shrink::kept(facts) => parked,
         (0, 0) if let Some(room) = facts.room().filter(|room| room.left == 0) => {
             let full = startless::full(room);
             format!(

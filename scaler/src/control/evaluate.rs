@@ -76,9 +76,9 @@ impl Control {
     /// of a change: it is back (C2). What an operator changes meanwhile counts, and so does what else blocks growth.
     pub(super) fn hold(&mut self, error: &ProviderError) -> Rest {
         self.log.held(error, self.silence);
-        self.status.silent(error.to_string());
         let observed = self.fleet.observe();
         let now = observed.at;
+        self.status.silent(error.to_string(), now + self.silence);
         self.steer(now);
         if let Some(planner) = &self.planner {
             let at = |paid| Moment { now, paid };

@@ -55,6 +55,8 @@ pub struct ControlView {
     pub wakes_failed: u64,
     /// Why the provider does not answer, while it does not (C2).
     pub provider_error: Option<String>,
+    /// When it is asked again then, at the latest.
+    pub asked_again: Option<Instant>,
     /// What the replicas that are not up yet wait for, as their provider says (C2).
     pub pending: BTreeMap<ReplicaId, String>,
     /// Those of them that wait for room, which may come.
@@ -223,7 +225,7 @@ impl ControlStatus {
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => None,
         };
         let mut view = self.lock();
-        (view.provider_error, view.listed) = (None, Some(now));
+        (view.provider_error, view.asked_again, view.listed) = (None, None, Some(now));
         view.clinging.retain(|id, _| instances.iter().any(|one| one.id == *id));
         view.pending = instances.iter().filter_map(why).collect();
         let held = |one: &Instance| match &one.state {
@@ -240,8 +242,9 @@ impl ControlStatus {
     }
 
     /// The provider does not answer.
-    pub(super) fn silent(&self, why: String) {
-        self.lock().provider_error = Some(why);
+    pub(super) fn silent(&self, why: String, again: Instant) {
+        let mut view = self.lock();
+        (view.provider_error, view.asked_again) = (Some(why), Some(again));
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlView> {

@@ -49,7 +49,10 @@ pub(super) fn stays(facts: &Facts<'_>) -> Finding {
             line.normal(format!("{decision}; {} there", are(current)))
         }
         ScaleReason::NoData => line.now("the engines do not tell what they hold, so none is let go"),
-        ScaleReason::ProviderError => line.now("the provider does not answer, so the fleet is held as it is"),
+        // What keeps those that are needed is not the silence.
+        ScaleReason::ProviderError if decision.needed.max(facts.sizing.floor()) < current => {
+            line.now("the provider does not answer, so the fleet is held as it is")
+        }
         _ if decision.target < current => {
             let fewer = current - decision.target;
             line.no(format!("{fewer} {} let go now", pick(fewer, "is", "are")))

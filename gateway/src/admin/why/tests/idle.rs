@@ -1,4 +1,4 @@
-//! A fleet that sleeps.
+//! A fleet that sleeps, and one whose provider is silent.
 
 use super::*;
 
@@ -20,4 +20,28 @@ fn e2_c6_who_is_parked_while_nothing_is_asked_is_told_with_the_cost_and_who_wake
     case.says(Line::NothingToDo, Standing::Now, &format!("{two}, and the next request wakes one"));
     case.sizing.autoscale = false;
     case.says(Line::NothingToDo, Standing::Now, two);
+}
+
+#[test]
+fn e2_c2_a_silent_provider_is_told_with_its_next_try_or_how_long_its_pauses_get() {
+    let mut case = Case::new(2, 4, 2, ScaleReason::ProviderError);
+    case.view.provider_error = Some("the docker daemon does not answer".to_owned());
+    let advice = |case: &Case| case.finding(Line::ProviderDown).advice.unwrap();
+    let asked = "look at the provider; it is asked again";
+    assert_eq!(advice(&case), format!("{asked} after pauses of up to 30 s"));
+    case.view.asked_again = Some(now() + SECOND * 16);
+    assert_eq!(advice(&case), format!("{asked} in 16 s"));
+    case.view.asked_again = Some(now());
+    assert_eq!(advice(&case), format!("{asked} after pauses of up to 30 s"), "it is being asked");
+}
+
+#[test]
+fn e2_c2_a_silent_provider_keeps_a_fleet_only_where_fewer_would_do() {
+    let mut case = Case::new(2, 4, 2, ScaleReason::ProviderError);
+    assert_eq!(case.finding(Line::WontDrop).standing, Standing::No);
+    case.decide(|decision| decision.needed = 1);
+    let held = "the provider does not answer, so the fleet is held as it is";
+    case.says(Line::WontDrop, Standing::Now, held);
+    case.sizing.min = 2;
+    case.says(Line::WontDrop, Standing::No, "min is 2, and 2 are there");
 }

@@ -8,7 +8,10 @@ use crate::config::{Config, Deployment, ServerLimits, Source, placeholder, show_
 /// One sentence for each doubt.
 pub(super) fn all(config: &Config) -> Vec<String> {
     let own = config.deployments.iter().flat_map(|one| {
-        let told = [capped(one), too_many_parked(one)].into_iter().flatten().chain(placeholders(one));
+        let told = [capped(one), too_many_parked(one), no_queue(one), short_start(one)]
+            .into_iter()
+            .flatten()
+            .chain(placeholders(one));
         told.map(|told| format!("deployment {}: {told}", one.name)).collect::<Vec<_>>()
     });
     [small_bodies(config), small_budget(config)].into_iter().flatten().chain(own).collect()
@@ -28,6 +31,11 @@ fn small_bodies(config: &Config) -> Option<String> {
 fn small_budget(config: &Config) -> Option<String> {
     let most = config.budget.replicas?;
     let sized = config.deployments.iter().filter(|one| one.source.can_start());
+    if most == 0 && sized.clone().next().is_some() {
+        return Some(
+            "budget.replicas is 0: no replica is ever started; leave it out for no bound".to_owned(),
+        );
+    }
     let least = sized.fold(0u32, |sum, one| sum.saturating_add(one.sizing.floor()));
     (least > most)
         .then(|| format!("budget.replicas is {most}, but min asks for {least} over all deployments: {} of them are not started", least - most))
@@ -46,6 +54,31 @@ fn too_many_parked(Deployment { sizing, .. }: &Deployment) -> Option<String> {
     let (parked, max) = (sizing.parked, sizing.max);
     (parked > max)
         .then(|| format!("parked is {parked}, but max is {max}, and those that sleep count under it"))
+}
+
+/// Nobody may wait, where somebody must.
+fn no_queue(Deployment { limits, sizing, source, .. }: &Deployment) -> Option<String> {
+    let what = match (limits.queue_requests, limits.queue_bytes) {
+        (0, _) => "queue.requests",
+        (_, 0) => "queue.bytes",
+        _ => return None,
+    };
+    let zero = source.can_start() && sizing.floor() == 0;
+    let first = if zero { ", also the first one while no replica runs" } else { "" };
+    Some(format!("{what} is 0: no request waits, so each that finds no free replica gets 503{first}"))
+}
+
+/// A replica that starts may be waited for less long than one that is there.
+fn short_start(Deployment { limits, source, .. }: &Deployment) -> Option<String> {
+    let (cold, headroom) = (limits.cold_start, limits.headroom);
+    let show = |time| humantime::format_duration(time);
+    (source.can_start() && cold < headroom).then(|| {
+        format!(
+            "queue.cold_start is {}, less than queue.headroom, which is {}: who comes while no replica runs gets 503 where a start takes longer",
+            show(cold),
+            show(headroom)
+        )
+    })
 }
 
 /// Words in braces that nothing stands for.
@@ -109,6 +142,32 @@ mod tests {
                 "min = 2\n",
                 Some(
                     "budget.replicas is 1, but min asks for 2 over all deployments: 1 of them are not started",
+                ),
+            ),
+            (
+                "budget = { replicas = 0 }\n",
+                "",
+                Some("budget.replicas is 0: no replica is ever started; leave it out for no bound"),
+            ),
+            (
+                "",
+                "queue.requests = 0\n",
+                Some(
+                    "deployment chat: queue.requests is 0: no request waits, so each that finds no free replica gets 503, also the first one while no replica runs",
+                ),
+            ),
+            (
+                "",
+                "min = 1\nqueue.bytes = 0\n",
+                Some(
+                    "deployment chat: queue.bytes is 0: no request waits, so each that finds no free replica gets 503",
+                ),
+            ),
+            (
+                "",
+                "queue.cold_start = \"1s\"\nqueue.headroom = \"1h\"\n",
+                Some(
+                    "deployment chat: queue.cold_start is 1s, less than queue.headroom, which is 1h: who comes while no replica runs gets 503 where a start takes longer",
                 ),
             ),
             (

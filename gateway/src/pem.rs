@@ -26,6 +26,11 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
+/// Why the file at `path` does not hold what `read` looks for.
+pub(crate) fn fault<T>(path: &Path, read: fn(&[u8]) -> Result<T, String>) -> Option<String> {
+    self::read(path).and_then(|bytes| read(&bytes)).err()
+}
+
 /// The certificates in a file, at least one, in their order.
 ///
 /// # Errors

@@ -28,18 +28,12 @@ pub(super) fn run(path: &Path) -> Result<(), CliError> {
     match Config::load(path) {
         Ok(config) => {
             writeln!(out, "{}", summary(path, &config))?;
-            let doubt = config.tls.as_ref().and_then(|tls| tls.doubt(clock::wall()));
-            for warning in programs::missing(&config).into_iter().chain(doubts::all(&config)).chain(doubt) {
-                writeln!(
-                    out,
-                    "{}: {}: {warning}",
-                    clean(&path.display().to_string()),
-                    style.paint(Tint::Yellow, "warning")
-                )?;
-            }
+            out.write_all(warnings(path, &config, style).as_bytes())?;
         }
         Err(error) => {
             out.write_all(faults(&error, style).as_bytes())?;
+            let rest = error.rest().map(|rest| warnings(path, rest, style));
+            out.write_all(rest.unwrap_or_default().as_bytes())?;
             out.flush()?;
             return Err(CliError::Faults(error.summary()));
         }
@@ -82,6 +76,14 @@ fn find(path: &Path) -> Result<(), CliError> {
         // Other troubles are told by the one who reads it.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// What is allowed and will hardly do, a line each.
+fn warnings(path: &Path, config: &Config, style: Style) -> String {
+    let doubt = config.tls.as_ref().and_then(|tls| tls.doubt(clock::wall()));
+    let all = programs::missing(config).into_iter().chain(doubts::all(config)).chain(doubt);
+    let (file, warning) = (clean(&path.display().to_string()), style.paint(Tint::Yellow, "warning"));
+    all.map(|told| format!("{file}: {warning}: {told}\n")).collect()
 }
 
 /// Every fault: one line each, and on a terminal an excerpt below it.
@@ -233,6 +235,43 @@ t.toml:5: deployment chat: max = 99: must be a whole number from 0 to 32
         let expected = "/nowhere/t.toml: cannot be read: No such file or directory (os error 2)\n";
         assert_eq!(faults(&missing, Style::PLAIN), expected);
         assert!(faults(&error("a = = 1"), Style::PLAIN).starts_with("t.toml:1: not TOML: "));
+    }
+
+    #[test]
+    fn a_fault_hides_no_warning() {
+        let text = "[budget]\nreplicas = 1\n[[deployment]]\nname = \"a\"\nmin = 2\nmax = 99\n\
+            process = { command = [\"sh\", \"{port}\"] }\n[[deployment]]\nname = \"b\"\n\
+            parked = 9\nprocess = { command = [\"sh\", \"{port}\"], dir = \"/nowhere\" }\n";
+        let error = error(text);
+        assert_eq!(error.problems().len(), 1, "{error}");
+        let expected = "\
+t.toml: warning: deployment b: process.dir: there is no folder /nowhere; no replica can start here
+t.toml: warning: budget.replicas is 1, but min asks for 2 over all deployments: 1 of them are not started
+t.toml: warning: deployment b: parked is 9, but max is 4, and those that sleep count under it
+";
+        assert_eq!(
+            error.rest().map(|rest| warnings(Path::new("t.toml"), rest, Style::PLAIN)).as_deref(),
+            Some(expected)
+        );
+    }
+
+    #[test]
+    fn an_access_log_that_cannot_be_written_is_a_fault() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |path: &str| {
+            let text = format!(
+                "log = {{ access = \"{path}\" }}\n[[deployment]]\nname = \"a\"\nreplica = [{{ url = \"http://a\" }}]\n"
+            );
+            Config::parse(&text, &folder.path().join("t.toml")).map(drop)
+        };
+        let told = |path| faults(&of(path).expect_err(path), Style::PLAIN);
+        assert!(of("a.log").is_ok());
+        assert!(!folder.path().join("a.log").exists(), "nothing is made");
+        std::fs::write(folder.path().join("a.log"), "a line").expect("a file");
+        assert!(of("a.log").is_ok());
+        let rule = "log.access = \"gone/a.log\": cannot be written: No such file or directory";
+        assert!(told("gone/a.log").contains(&format!("t.toml:1: {rule}")), "{}", told("gone/a.log"));
+        assert!(told(".").contains("log.access = \".\": cannot be written: is a directory"), "{}", told("."));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tidegate_shared::problem::Problem;
 
+use super::Config;
+
 /// A configuration that cannot be used. `Display` gives one line for each fault under a head line, and repeats no
 /// secret: it may go to a log.
 #[derive(Clone, PartialEq, Eq)]
@@ -12,11 +14,22 @@ pub struct ConfigError {
     file: PathBuf,
     text: String,
     problems: Vec<Problem>,
+    rest: Option<Box<Config>>,
 }
 
 impl ConfigError {
     pub(super) fn new(file: &Path, text: String, problems: Vec<Problem>) -> Self {
-        Self { file: file.to_owned(), text, problems }
+        Self { file: file.to_owned(), text, problems, rest: None }
+    }
+
+    /// The same with what could be read beside the faults.
+    pub(super) fn beside(self, rest: Option<Config>) -> Self {
+        Self { rest: rest.map(Box::new), ..self }
+    }
+
+    /// What could be read beside the faults, with the default in place of each: to warn of the rest, never to be used.
+    pub fn rest(&self) -> Option<&Config> {
+        self.rest.as_deref()
     }
 
     /// The file, as it was named.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::reader::{Found, Place, Table};
 use super::value;
+use crate::pem;
 use crate::server::certificate::{Front, FrontFile, FrontFiles};
 
 /// What the table says; `None` only where a fault has been recorded.
@@ -25,11 +26,20 @@ pub(super) fn read(mut table: Table<'_, '_>, base: &Path) -> Option<Front> {
         found.map_or_else(Place::default, |found| found.place.clone())
     };
     let path = |found: &Found<PathBuf>| base.join(&found.value);
-    let files = FrontFiles {
-        cert: path(cert.as_ref()?),
-        key: path(key.as_ref()?),
-        client_ca: client_ca.as_ref().map(path),
+    let (Some(certificate), Some(private)) = (&cert, &key) else {
+        // One is missing; whether the others are good is told nevertheless.
+        let bad = [
+            cert.as_ref().map(|found| (found, pem::fault(&path(found), pem::certificates))),
+            key.as_ref().map(|found| (found, pem::fault(&path(found), pem::private_key))),
+            client_ca.as_ref().map(|found| (found, pem::fault(&path(found), pem::roots))),
+        ];
+        for (found, rule) in bad.into_iter().flatten() {
+            rule.into_iter().for_each(|rule| faults.add(&found.place, rule));
+        }
+        return None;
     };
+    let files =
+        FrontFiles { cert: path(certificate), key: path(private), client_ca: client_ca.as_ref().map(path) };
     let loaded = Front::load(files);
     loaded.map_err(|list| list.iter().for_each(|(file, rule)| faults.add(&place(*file), rule))).ok()
 }

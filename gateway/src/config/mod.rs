@@ -207,18 +207,19 @@ impl Config {
     /// As for [`Config::load`], where that setting or the whole file is at fault.
     pub fn admin_of(path: &Path) -> Result<SocketAddr, ConfigError> {
         let text = text_of(path)?;
-        whole(&text, path, |mut root| Some(server::admin(&mut root)))
+        whole(&text, path, |mut root| Some(server::admin(&mut root))).map_err(|(error, _)| error)
     }
 
     /// Checks `text`, which came from `path`: it names the file in errors, and relative paths start at its folder.
-    /// Reads the certificates and keys that it names and no other file; the default of `state_dir` comes from the
+    /// Reads the certificates and keys that it names and no other file, and looks whether the access log can be written; the default of `state_dir` comes from the
     /// environment.
     ///
     /// # Errors
     ///
     /// Every fault of the text; one if it is not TOML.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config = whole(text, path, |root| server::read(root, &base_of(path)))?;
+        let read = whole(text, path, |root| server::read(root, &base_of(path)));
+        let config = read.map_err(|(error, rest)| error.beside(rest))?;
         Ok(Self { written: Written::new(text, path), ..config })
     }
 }
@@ -243,25 +244,25 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// What `read` makes of the table of the whole `text`.
+/// What `read` makes of the table of the whole `text`; beside the faults what it makes of it nevertheless.
 fn whole<T>(
     text: &str,
     path: &Path,
     read: impl FnOnce(reader::Table<'_, '_>) -> Option<T>,
-) -> Result<T, ConfigError> {
+) -> Result<T, (ConfigError, Option<T>)> {
     let failed = |problems| ConfigError::new(path, text.to_owned(), problems);
     let faults = reader::Faults::new(text);
     let root = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(0, |span| faults.line(span.start));
         let rule = format!("not TOML: {}", error.message());
-        failed(vec![Problem { path: path.display().to_string(), value: String::new(), rule, line }])
+        (failed(vec![Problem { path: path.display().to_string(), value: String::new(), rule, line }]), None)
     })?;
     let made = read(reader::Table::root(&faults, root.get_ref()));
     match (made, faults.into_problems()) {
         (Some(made), problems) if problems.is_empty() => Ok(made),
-        (_, mut problems) => {
+        (made, mut problems) => {
             problems.iter_mut().for_each(|problem| name_deployment(problem, root.get_ref()));
-            Err(failed(problems))
+            Err((failed(problems), made))
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Reads the settings of the server as a whole, then each deployment; checks what must hold between deployments.
 //!
-//! Reads no file but certificates and keys, and never opens a port: a port that is taken shows when it is bound.
+//! Reads no file but certificates and keys, makes none, and never opens a port: a port that is taken shows when it is bound.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access as Permission;
 use tidegate_scaler_core::budget::Bounds;
 use tidegate_shared::offer::Money;
 use tidegate_shared::time::Duration;
@@ -122,7 +125,7 @@ const LEVELS: [(&str, Level); 5] = [
     ("trace", Level::Trace),
 ];
 
-/// The whole configuration; `None` only where a fault has been recorded.
+/// The whole configuration; `None`, or without the deployments that are not good, only where a fault has been recorded.
 pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     let (listen, admin) = addresses(&mut root);
     let tls = root.table(TLS).and_then(|table| front::read(table, base));
@@ -140,27 +143,11 @@ pub(super) fn read(mut root: Table<'_, '_>, base: &Path) -> Option<Config> {
     }
     let mut names = Names { faults: root.faults(), seen: BTreeMap::new(), taken: 0 };
     let mut deployments: Vec<Deployment> = Vec::new();
-    let mut all_good = true;
-    for table in tables.unwrap_or_default() {
-        match table.and_then(|table| deployment::read(table, base, &mut names)) {
-            Some(deployment) => deployments.push(deployment),
-            None => all_good = false,
-        }
-    }
+    let tables = tables.unwrap_or_default().into_iter().flatten();
+    deployments.extend(tables.filter_map(|table| deployment::read(table, base, &mut names)));
     root.finish();
-    let good = all_good && !deployments.is_empty();
     let written = Written::default();
-    good.then_some(Config {
-        listen,
-        admin,
-        tls,
-        state_dir: state_dir?,
-        limits,
-        log,
-        budget,
-        deployments,
-        written,
-    })
+    Some(Config { listen, admin, tls, state_dir: state_dir?, limits, log, budget, deployments, written })
 }
 
 /// The names that clients may send, over all deployments.
@@ -284,7 +271,7 @@ fn budget(mut table: Table<'_, '_>) -> Bounds {
 
 fn log(mut table: Table<'_, '_>, base: &Path) -> Log {
     let level = table.or("level", Level::default(), value::choice(&LEVELS));
-    let access = table.or("access", Access::default(), |found| match found.as_str() {
+    let access = table.read("access", |found| match found.as_str() {
         Some("stdout") => Ok(Access::Stdout),
         Some("off") => Ok(Access::Off),
         _ => match value::path(found) {
@@ -292,8 +279,29 @@ fn log(mut table: Table<'_, '_>, base: &Path) -> Log {
             Err(_) => Err("must be \"stdout\", \"off\" or the path of a file".to_owned()),
         },
     });
+    if let Some(Found { value: Access::File(path), place }) = &access
+        && !table.faults().is_running()
+        && let Err(error) = writable(path)
+    {
+        table.faults().add(place, format!("cannot be written: {error}"));
+    }
     table.finish();
-    Log { level, access }
+    Log { level, access: access.map(|found| found.value).unwrap_or_default() }
+}
+
+/// Whether lines can be added to the file at `path`, or it can be made; nothing is made.
+fn writable(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        // To open a pipe waits for its reader.
+        Ok(there) if there.is_file() => OpenOptions::new().append(true).open(path).map(drop),
+        Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| folder.is_dir()).ok_or(error)?;
+            Ok(rustix::fs::access(folder, Permission::WRITE_OK | Permission::EXEC_OK)?)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -300,9 +300,10 @@ fn files_that_cannot_be_read_are_named() {
 fn paths_start_at_the_folder_of_the_file() {
     let text = "state_dir = \"state\"\nlog = { access = \"access.log\" }\n[[deployment]]\nname = \"m\"\n\
         [deployment.process]\ncommand = [\"e\", \"{port}\"]\ndir = \"/srv\"\n";
-    let config = parse(text).expect("good configuration");
-    assert_eq!(config.state_dir, Path::new("/etc/tidegate/state"));
-    assert_eq!(config.log.access, Access::File("/etc/tidegate/access.log".into()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = Config::parse(text, &folder.path().join("tidegate.toml")).expect("good configuration");
+    assert_eq!(config.state_dir, folder.path().join("state"));
+    assert_eq!(config.log.access, Access::File(folder.path().join("access.log")));
     let Source::Process(process) = &config.deployments[0].source else { panic!("{config:?}") };
     assert_eq!(process.dir, Path::new("/srv"));
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::reader::{Found, Place, Table};
 use super::{Source, value};
+use crate::pem;
 use crate::upstream::tls::{Tls, TlsFile, TlsFiles};
 
 /// The settings of one deployment whose replicas come from `source`, which is `None` where a fault has been recorded.
@@ -50,6 +51,16 @@ fn tls(mut table: Table<'_, '_>, base: &Path) -> Option<Tls> {
     table.finish();
     if faults.is_running() {
         return None;
+    }
+    if let (Some(cert), None) = (&cert, &key)
+        && let Some(rule) = pem::fault(&cert.value, pem::certificates)
+    {
+        faults.add(&cert.place, rule);
+    }
+    if let (None, Some(key)) = (&cert, &key)
+        && let Some(rule) = pem::fault(&key.value, pem::private_key)
+    {
+        faults.add(&key.place, rule);
     }
     let place = |file| -> Place {
         let found: Option<&Found<PathBuf>> = match file {

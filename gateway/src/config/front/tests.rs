@@ -25,6 +25,8 @@ fn h6_faults_name_the_setting_its_value_and_the_rule() {
         ("cert = \"ca.pem\"", &["tls.key: is missing"][..]),
         ("key = \"ca.key\"", &["tls.cert: is missing"]),
         ("", &["tls.cert: is missing", "tls.key: is missing"]),
+        ("cert = \"none\"", &["tls.key: is missing", "tls.cert = \"none\": cannot be read: No such file"]),
+        ("key = \"ca.pem\"", &["tls.cert: is missing", "tls.key = \"ca.pem\": must be a file in PEM with a"]),
         (
             "cert = \"none\", key = \"ca.pem\"",
             &[

@@ -255,6 +255,13 @@ async fn c_157_a_strange_model_name_makes_one_line_of_log() {
     let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     assert_eq!(lines.len(), 4, "each request is one line: {printed}");
     assert!(lines.iter().all(|line| line["status"] == 404), "{printed}");
+    assert!(lines.iter().all(|line| line["model"].as_str().is_some_and(|name| name.starts_with("x\n"))));
+    let sent = body.to_string().len();
+    for line in lines.iter().filter(|line| line["request_id"] == "the-last") {
+        assert_eq!(line["bytes_in"], sent, "{line}");
+        let reason = line["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("does not exist; GET /v1/models lists those that do"), "{line}");
+    }
     assert!(printed.len() < 4 * 1000 && !printed.contains('\u{1b}'), "cut and without controls: {printed}");
     assert!(!gateway.log().lines().any(|line| line.starts_with("2026 INFO fake")), "{}", gateway.log());
 }

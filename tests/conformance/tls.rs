@@ -270,6 +270,9 @@ async fn h6_http_in_the_clear_is_told_that_tls_is_spoken_here() {
     end.expect("a whole answer");
     let message = assert_error_shape(&body);
     assert!(message.to_string().contains("https://"), "{message}");
+    let told = |line: &serde_json::Value| line["reason"].as_str().map(str::to_owned);
+    let reason = gateway.access_line("why", told).await;
+    assert_eq!(reason, "TLS is spoken here: the URL must begin with https://");
     gateway.until_metric(metric::TLS_FAILURES, &[("reason", "clear")], 1.0).await;
     assert_eq!(stub.count(), 0);
 }

@@ -15,8 +15,12 @@ use crate::telemetry::request_id::RequestId;
 
 /// Answers with an error; the record ends here.
 pub fn error(mut record: Record, error: &ApiError) -> Response {
-    if error.status >= 500 {
-        record.trouble(&error.error.message);
+    match error.status {
+        500.. => record.trouble(&error.error.message),
+        _ => record.reason(&error.error.message),
+    }
+    if let Some(model) = &error.model {
+        record.model(model);
     }
     json(&mut record, error.status, error.body())
 }

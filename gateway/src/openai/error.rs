@@ -35,6 +35,8 @@ pub struct ApiError {
     pub status: u16,
     /// What the body says.
     pub error: ErrorObject,
+    /// The model that was asked for, where there is none of that name; for the log.
+    pub model: Option<String>,
 }
 
 const INVALID_REQUEST: &str = "invalid_request_error";
@@ -42,7 +44,8 @@ const SERVER: &str = "server_error";
 
 impl ApiError {
     fn new(status: u16, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, error: ErrorObject { message: message.into(), kind, param: None, code: Some(code) } }
+        let error = ErrorObject { message: message.into(), kind, param: None, code: Some(code) };
+        Self { status, error, model: None }
     }
 
     fn about(mut self, param: &'static str) -> Self {
@@ -91,13 +94,13 @@ impl ApiError {
     /// 404: no deployment has the name `model`.
     pub fn unknown_model(model: &str) -> Self {
         let shown = shorten(model);
-        Self::new(
+        let error = Self::new(
             404,
             INVALID_REQUEST,
             "model_not_found",
             format!("the model `{shown}` does not exist; GET /v1/models lists those that do"),
-        )
-        .about("model")
+        );
+        Self { model: Some(shown.to_owned()), ..error.about("model") }
     }
 
     /// 404: there is nothing at `path`.
@@ -221,7 +224,7 @@ impl From<&BadBody> for ApiError {
             param: bad.param(),
             code: Some(bad.code()),
         };
-        Self { status: 400, error }
+        Self { status: 400, error, model: None }
     }
 }
 

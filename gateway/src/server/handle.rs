@@ -179,12 +179,12 @@ async fn complete(
             return closing(respond::error(record, &ApiError::bad_request(text)));
         }
     };
-    let size = body.len();
+    record.read(body.len());
     let identified = match identify::identify(operation, &head.fields, body, &gateway.directory) {
         Ok(identified) => identified,
         Err(error) => return respond::error(record, &error),
     };
-    record.body(size, &identified.model, identified.stream);
+    record.body(&identified.model, identified.stream);
     record.priority(identified.facts.priority);
     record.deployment(&identified.deployment.meter);
     let every = match keepalive::asked(&mut head.fields, identified.stream) {

@@ -78,6 +78,7 @@ struct Facts {
     usage: Option<Usage>,
     outcome: Option<Outcome>,
     trouble: Option<Shown>,
+    reason: Option<Shown>,
     relaying: bool,
     quiet: bool,
 }
@@ -113,6 +114,7 @@ impl Record {
             usage: None,
             outcome: None,
             trouble: None,
+            reason: None,
             relaying: false,
             quiet: false,
         }))
@@ -133,11 +135,20 @@ impl Record {
         self.0.operation = Some(operation);
     }
 
-    /// Its body was read and understood.
-    pub fn body(&mut self, bytes: usize, model: &str, stream: bool) {
+    /// Its body was read, and has so many bytes.
+    pub fn read(&mut self, bytes: usize) {
         self.0.bytes_in = bytes as u64;
-        self.0.model = cut(model);
+    }
+
+    /// Its body was understood.
+    pub fn body(&mut self, model: &str, stream: bool) {
+        self.model(model);
         self.0.stream = stream;
+    }
+
+    /// It asks for this model.
+    pub fn model(&mut self, model: &str) {
+        self.0.model = cut(model);
     }
 
     /// It is as urgent as this.
@@ -247,6 +258,11 @@ impl Record {
     pub fn trouble(&mut self, what: &str) {
         self.0.trouble = Some(cut(what));
     }
+
+    /// Why it is the client's own fault that it is refused, as the client is told.
+    pub fn reason(&mut self, why: &str) {
+        self.0.reason = Some(cut(why));
+    }
 }
 
 impl Drop for Record {
@@ -280,7 +296,8 @@ impl Record {
         }
     }
 
-    /// A line of the access log. No text of a prompt or an answer, no header but the request's id.
+    /// A line of the access log. No text of a prompt or an answer, no header but the request's id and one that the request
+    /// is refused for.
     fn write_line(&self, into: &mut Vec<u8>, status: u16, took: Duration) {
         let mut line = Object::begin(into);
         line.moment(key!("time"), self.0.wall);
@@ -321,6 +338,9 @@ impl Record {
         }
         if let Some(trouble) = &self.0.trouble {
             line.text(key!("trouble"), trouble);
+        }
+        if let Some(reason) = &self.0.reason {
+            line.text(key!("reason"), reason);
         }
         line.end();
     }

@@ -101,7 +101,11 @@ async fn h6_a_new_certificate_is_shown_without_a_cut_and_a_bad_one_is_not() {
         }
     })
     .await;
-    assert!(gateway.log().contains("what was there before is still shown"), "{}", gateway.log());
+    assert!(gateway.log().contains("clients still get the old certificate"), "{}", gateway.log());
+    let why = Client::h1(gateway.admin).get("/deployments/chat/why").await.json();
+    let first_told = &why["findings"][0];
+    assert_eq!(first_told["line"], "certificate", "{why}");
+    assert!(first_told["text"].as_str().is_some_and(|text| text.contains("tls.cert = ")), "{why}");
     assert_eq!(shown(gateway.address, front.trust).await.as_ref(), Some(&first));
 
     let next = issuer.issue(HOSTS);

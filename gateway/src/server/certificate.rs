@@ -16,6 +16,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
+use tidegate_shared::span::{ahead, span};
 
 use crate::pinned::Pinned;
 use crate::{alpn, clock, pem};
@@ -269,8 +270,23 @@ impl Shown {
 
     /// What an operator should look at, for people.
     pub fn trouble(&self) -> Option<String> {
-        let trouble = self.trouble.read().clone();
-        trouble.or_else(|| self.front.read().doubt(clock::wall()))
+        self.kept().or_else(|| self.front.read().doubt(clock::wall()))
+    }
+
+    /// Whether that is so now: a newer pair is not taken, or what is shown has expired.
+    pub fn is_pressing(&self) -> bool {
+        self.trouble.read().is_some() || self.front.read().is_over(clock::wall())
+    }
+
+    /// That what was there before is shown, and why.
+    fn kept(&self) -> Option<String> {
+        let trouble = self.trouble.read();
+        let why = trouble.as_ref()?;
+        let end = self.until().map(|until| match until.duration_since(clock::wall()) {
+            Ok(left) => format!(" (expires in {})", ahead(left)),
+            Err(over) => format!(" (expired {} ago)", span(over.duration())),
+        });
+        Some(format!("clients still get the old certificate{}: {why}", end.unwrap_or_default()))
     }
 
     /// Takes what the files hold once they have changed; for ever. Connections that are there stay as they are.
@@ -326,9 +342,8 @@ impl Shown {
                 *self.trouble.write() = None;
             }
             Err(why) => {
-                let why = format!("{why}; what was there before is still shown");
-                tracing::error!("{why}");
                 *self.trouble.write() = Some(why);
+                tracing::error!("{}", self.kept().unwrap_or_default());
             }
         }
     }

@@ -31,6 +31,8 @@ pub(super) struct Facts<'a> {
     pub(super) recent: &'a Recent,
     /// How traffic differs from what the target was tuned on.
     pub(super) drift: Option<String>,
+    /// What is wrong with the certificate that clients are shown, and whether that is so now or soon.
+    pub(super) front: Option<(String, bool)>,
     /// How long the last start took, from order to readiness.
     pub(super) start_took: Option<Duration>,
 }

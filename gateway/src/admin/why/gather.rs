@@ -58,6 +58,7 @@ fn of(admin: &Admin, watched: &Watched) -> WhyAnswer {
         listed,
         recent: &recent,
         drift: drift::told(watched, watched.resizer.tuned(admin.house.lasting(seen.at)).as_ref()),
+        front: admin.gateway.tls.as_ref().and_then(|shown| Some((shown.trouble()?, shown.is_pressing()))),
         start_took,
     })
 }

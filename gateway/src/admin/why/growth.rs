@@ -75,11 +75,15 @@ fn held(facts: &Facts<'_>, leaving: u32, max: u32) -> Finding {
         are(facts.current()),
         facts.waits()
     );
-    let undo = format!("`tidegate drain {} REPLICA --undo`", facts.name);
+    // Only who was taken out by an operator can be taken back.
+    let out = facts.each().find(|(_, known)| known.drained.is_some());
+    let undo = out.map_or_else(String::new, |(replica, _)| {
+        format!(", `tidegate drain {} {} --undo`", facts.name, facts.replica(replica.id))
+    });
     Line::AtMax
         .now(text)
         .detail(draining(facts))
-        .advise(format!("wait until {hold} gone, take one back with {undo}, or raise max"))
+        .advise(format!("wait until {hold} gone{undo}, or raise max"))
 }
 
 /// How many of those that are there cannot serve yet, and why, in brackets; empty where all can.

@@ -98,6 +98,8 @@ pub enum Line {
     NoData,
     /// The fleet does not shrink (A4, B5, C1).
     WontDrop,
+    /// Clients are shown a certificate that has expired, soon will, or should be another one (H6).
+    Certificate,
     /// First tokens are slow now and then (R4).
     SlowFirstToken,
     /// A replica is measured just now (A1).
@@ -128,6 +130,7 @@ impl Line {
             Self::FewerAdded => "Fewer replicas added than expected",
             Self::NoData => "Engines do not tell what they hold",
             Self::WontDrop => "Won't drop below the replicas there are",
+            Self::Certificate => "The certificate that clients are shown",
             Self::SlowFirstToken => "Occasional slow first token",
             Self::Tuning => "A replica is being measured",
             Self::Drifted => "Traffic is another one than was tuned",
@@ -192,6 +195,7 @@ fn answer(facts: &Facts<'_>) -> WhyAnswer {
         trouble::lost_one(facts),
         trouble::replicas(facts),
         trouble::drained(facts),
+        trouble::certificate(facts),
         trouble::tuning(facts),
         trouble::drifted(facts),
         trouble::switched_off(facts),

@@ -30,6 +30,7 @@ struct Case {
     recent: Recent,
     start_took: Option<Duration>,
     drift: Option<String>,
+    front: Option<(String, bool)>,
 }
 
 impl Case {
@@ -70,6 +71,7 @@ impl Case {
             recent: Recent::default(),
             start_took: None,
             drift: None,
+            front: None,
         };
         (0..ready).for_each(|_| this.add(Phase::Ready, 10));
         this
@@ -117,6 +119,7 @@ impl Case {
             recent: &self.recent,
             start_took: self.start_took,
             drift: self.drift.clone(),
+            front: self.front.clone(),
         })
     }
 
@@ -314,4 +317,5 @@ fn e2_fewer_than_expected_tells_who_is_on_the_way_and_the_step() {
 
 mod blocked;
 mod idle;
+mod order;
 mod trouble;

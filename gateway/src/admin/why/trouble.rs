@@ -10,7 +10,7 @@ use tidegate_shared::time::{Duration, Instant};
 use super::facts::Facts;
 use super::growth::are;
 use super::words::{ahead, count, list, pick, span};
-use super::{Finding, Line, shrink, startless};
+use super::{Finding, Line, Standing, shrink, startless};
 use crate::admin::status::EjectedStatus;
 use crate::admin::tune;
 use crate::pool::Unfit;
@@ -20,6 +20,8 @@ const LAST_LINES: usize = 8;
 /// What is to be done where engines list another model.
 const OTHER_MODEL: &str = "start the engine under the name that the deployment expects, or set `model` in the deployment to \
                            a name that it lists";
+/// What is to be done where nothing listens at the URL of a fixed replica.
+const DEAD: &str = "start an engine at the URL that does not answer, or mend the URL";
 /// How long a replica that was lost is news.
 const LOST_TOLD: Duration = Duration::from_secs(10 * 60);
 /// Replicas that are told of.
@@ -109,10 +111,11 @@ pub(in crate::admin) fn lost(view: &ControlView, now: Instant) -> Option<String>
     (now.since(*at) < LOST_TOLD).then(|| what.clone())
 }
 
-/// Whether as many are ready as are wanted: what was lost is replaced then, or not needed.
+/// Whether what was lost is replaced, or not needed: one has become ready since, or as many are ready as are wanted.
 pub(in crate::admin) fn is_whole(view: &ControlView, replicas: &[ReplicaFacts]) -> bool {
-    let ready = replicas.iter().filter(|replica| replica.is_ready()).count();
-    view.newest.as_ref().is_some_and(|decision| ready >= decision.target as usize)
+    let ready = || replicas.iter().filter(|replica| replica.is_ready());
+    let replaced = view.lost.as_ref().is_some_and(|(at, _)| ready().any(|replica| replica.since > *at));
+    replaced || view.newest.as_ref().is_some_and(|decision| ready().count() >= decision.target as usize)
 }
 
 /// That a replica was lost, once that is made good.
@@ -132,7 +135,7 @@ pub(super) fn lost_one(facts: &Facts<'_>) -> Option<Finding> {
     let ago = facts.view.lost.as_ref().map(|(at, _)| span(facts.seen.at.since(*at)));
     let text = format!("{}, {} ago", first_line(&what), ago.unwrap_or_default());
     let found = match is_whole(facts.view, &facts.seen.replicas) {
-        true => Line::Lost.normal(text).asked("A replica was lost, and as many are ready as are wanted"),
+        true => Line::Lost.normal(text).asked("A replica was lost, and that is made good"),
         false => Line::Lost.now(text),
     };
     let found = found.detail(rest(&what));
@@ -173,8 +176,24 @@ pub(super) fn replicas(facts: &Facts<'_>) -> Option<Finding> {
     told.truncate(TOLD);
     let found =
         Line::ReplicasOut.now(text).detail(told.into_iter().map(|(name, why)| format!("{name}: {why}")));
-    let other = facts.each().any(|(_, known)| matches!(known.unfit, Some((Unfit::OtherModel, _))));
-    Some(if other { found.advise(OTHER_MODEL) } else { found })
+    let is = |unfit| facts.each().any(|(_, known)| known.unfit.is_some_and(|(why, _)| why == unfit));
+    let mut advice = Vec::new();
+    if is(Unfit::OtherModel) {
+        advice.push(OTHER_MODEL);
+    }
+    if is(Unfit::Unreachable) {
+        advice.push(DEAD);
+    }
+    Some(if advice.is_empty() { found } else { found.advise(advice.join("; also, ")) })
+}
+
+/// Clients are shown a certificate that is not good for long, or should be another one.
+pub(super) fn certificate(facts: &Facts<'_>) -> Option<Finding> {
+    let (what, now) = facts.front.as_ref()?;
+    let standing = if *now { Standing::Now } else { Standing::Ahead };
+    let advice =
+        "put a certificate and its key in place of the files under tls: they are looked at every few seconds";
+    Some(Line::Certificate.so(standing, what.as_str()).advise(advice))
 }
 
 /// A replica is measured just now.

@@ -194,7 +194,10 @@ fn e2_a6_what_leaves_and_holds_the_places_under_max_is_told_with_what_to_do() {
     case.says(Line::AtMax, Standing::Now, text);
     let found = case.finding(Line::AtMax);
     assert_eq!(found.details.len(), 2, "{found:?}");
-    assert!(found.advice.unwrap().contains("`tidegate drain chat REPLICA --undo`"));
+    assert_eq!(found.advice.as_deref(), Some("wait until they are gone, or raise max"));
+    case.known[1].drained = Some("an operator drained it".to_owned());
+    let advice = case.finding(Line::AtMax).advice.unwrap();
+    assert_eq!(advice, "wait until they are gone, `tidegate drain chat chat-2 --undo`, or raise max");
 }
 
 #[test]

@@ -150,7 +150,8 @@ impl Resizer {
                 Value::Null => "none".to_owned(),
                 value => value.to_string(),
             };
-            Some(format!("{key} is {value}, {how} ({file} by the configuration)"))
+            let whose = if self.gives(key) { "the configuration" } else { "default" };
+            Some(format!("{key} is {value}, {how} ({file} by {whose})"))
         });
         let told: Vec<_> = told.collect();
         (!told.is_empty()).then(|| {
@@ -164,6 +165,11 @@ impl Resizer {
     /// What `key` is where nobody sets or tunes it: by the file, or by default. Null for no price cap.
     pub fn of_file(&self, key: &str) -> Value {
         value_of(&self.file, key)
+    }
+
+    /// Whether the file gives `key`; else it has a default.
+    pub fn gives(&self, key: &str) -> bool {
+        self.given.contains(key)
     }
 
     /// The settings in force.

@@ -66,6 +66,9 @@ pub struct SizingValue {
     /// What it would be by the configuration, or by default, where it was set or tuned; null for no cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Value>,
+    /// Whose that is: `configuration` or `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_from: Option<String>,
     /// The kind of replica that it was tuned on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
@@ -136,9 +139,11 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
         };
         let age_s = age.map(|age| age.as_secs_f64());
         let file = age.map(|_| watched.resizer.of_file(&key));
+        let given = if watched.resizer.gives(&key) { "configuration" } else { "default" };
+        let file_from = age.map(|_| given.to_owned());
         let most = Value::from(watched.resizer.sizing().target());
         let in_force = (key == TARGET && value != most).then_some(most);
-        (key, SizingValue { value, in_force, from: from.to_owned(), age_s, file, on })
+        (key, SizingValue { value, in_force, from: from.to_owned(), age_s, file, file_from, on })
     };
     // A fleet that somebody else runs has the size that it has.
     let origins = if watched.provider == "static" { Vec::new() } else { watched.resizer.origins(now) };

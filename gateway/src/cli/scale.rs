@@ -140,7 +140,11 @@ pub(super) fn credit(args: &CreditArgs) -> Result<(), CliError> {
         return print(&verbatim(url, &answer)?);
     }
     let CreditAnswer { configured, added, left, unsaved } = parse(url, &answer)?;
-    print(&format!("{left} left; {configured} by the configuration, {added} added\n{}", not_saved(unsaved)))
+    let spent = Money(configured.0 + added.0 - left.0);
+    print(&format!(
+        "{left} left; {configured} by the configuration, {added} added, {spent} spent\n{}",
+        not_saved(unsaved)
+    ))
 }
 
 /// The body of a top-up, exact to the millionth.
@@ -223,7 +227,8 @@ pub(super) fn shown(key: &str, value: &Value) -> String {
 pub(super) fn origin(key: &str, setting: &SizingValue) -> String {
     let ago = setting.age_s.map(|ago| format!(" {} ago", age(ago))).unwrap_or_default();
     let other = setting.file.as_ref().filter(|file| **file != setting.value);
-    let instead = other.map(|file| format!(" instead of {}", shown(key, file))).unwrap_or_default();
+    let usual = if setting.file_from.as_deref() == Some("default") { " by default" } else { "" };
+    let instead = other.map(|file| format!(" instead of {}{usual}", shown(key, file))).unwrap_or_default();
     let bound = setting.in_force.as_ref().map(|value| format!("; {} is in force", shown(key, value)));
     let instead = instead + &bound.unwrap_or_default();
     match (setting.from.as_str(), &setting.on) {

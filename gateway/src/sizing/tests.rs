@@ -66,13 +66,13 @@ fn a1_each_value_tells_where_it_comes_from() {
 
 #[test]
 fn a1_what_is_taken_up_from_an_earlier_run_is_told_beside_the_configuration() {
-    let set = [("max", "7"), ("price_cap", "2.5")];
+    let set = [("max", "7"), ("min", "3"), ("price_cap", "2.5")];
     let taken = resizer(FILE, &set, Some(tuned(24, "m"))).taken_up(at(0));
     assert_eq!(
         taken.as_deref(),
         Some(
-            "taken up from an earlier run: max is 7, set by hand (4 by the configuration); target_concurrency is 24, \
-             tuned (32 by the configuration); price_cap is 2.5, set by hand (none by the configuration); `tidegate scale` \
+            "taken up from an earlier run: min is 3, set by hand (1 by the configuration); max is 7, set by hand (4 by default); \
+             target_concurrency is 24, tuned (32 by default); price_cap is 2.5, set by hand (none by default); `tidegate scale` \
              shows it and takes it back"
         )
     );

@@ -39,7 +39,7 @@ pub(super) fn run(args: &QuickstartArgs) -> Result<(), CliError> {
     writeln!(out, "Model `{MODEL}`: {}.", engine.source)?;
     out.flush()?;
     drop(out);
-    let own = own_file(&engine);
+    let own = format!("{}{}", head(&config), own_file(&engine));
     app::run(config, |addresses| {
         // The first chat wakes the fleet from zero, so that what follows is fast.
         tokio::spawn(async move {
@@ -72,6 +72,15 @@ fn stand_in() -> Result<Engine, CliError> {
         context: quickstart::CONTEXT,
         source: "the built-in stand-in engine, which is no model".to_owned(),
     })
+}
+
+/// Where quickstart serves and keeps its records, to stand before [`own_file`].
+fn head(config: &Config) -> String {
+    let state = toml::Value::from(config.state_dir.display().to_string());
+    format!(
+        "listen = \"{}\"\nadmin = \"{}\"\nstate_dir = {state}\nlog.access = \"off\"\n\n",
+        config.listen, config.admin
+    )
 }
 
 /// A configuration of one's own to begin with: what quickstart serves, and how.
@@ -155,7 +164,14 @@ mod tests {
             env: std::collections::BTreeMap::from([("ONE".to_owned(), "1".to_owned())]),
             ..stand_in().expect("this program")
         };
-        let config = Config::parse(&own_file(&engine), Path::new("/t/tidegate.toml")).expect("a good file");
+        let listen = "127.0.0.1:9000".parse().expect("an address");
+        let admin = "127.0.0.1:9001".parse().expect("an address");
+        let own =
+            configuration(&QuickstartArgs { listen, admin, stand_in: true }, &engine).expect("a good one");
+        let text = head(&own) + &own_file(&engine);
+        let config = Config::parse(&text, Path::new("/t/tidegate.toml")).expect("a good file");
+        assert_eq!((config.listen, config.admin, &config.state_dir), (listen, admin, &own.state_dir));
+        assert_eq!(config.log.access, own.log.access);
         let [deployment] = config.deployments.as_slice() else { panic!("{:?}", config.deployments) };
         assert_eq!(deployment.name.as_str(), MODEL);
         let Source::Process(process) = &deployment.source else { panic!("{:?}", deployment.source) };

@@ -120,10 +120,10 @@ async fn ten_faults_are_told_at_once() {
         "limits.body",
         "limits.connect",
         "log.level",
-        "deployment[0].name",
-        "deployment[0].task",
-        "deployment[0].max",
-        "deployment[0].replica[0].capacity",
+        "deployment 1 (line 9): name",
+        "deployment 1 (line 9): task",
+        "deployment 1 (line 9): max",
+        "deployment 1 (line 9): replica[0].capacity",
     ];
     for command in ["serve", "check"] {
         let output = run(dir.path(), command).await;

@@ -258,27 +258,34 @@ fn whole<T>(
         (failed(vec![Problem { path: path.display().to_string(), value: String::new(), rule, line }]), None)
     })?;
     let made = read(reader::Table::root(&faults, root.get_ref()));
+    let deployments = root.get_ref().get("deployment").and_then(|found| found.get_ref().as_array());
+    let lines: Vec<usize> =
+        deployments.into_iter().flatten().map(|one| faults.line(one.span().start)).collect();
     match (made, faults.into_problems()) {
         (Some(made), problems) if problems.is_empty() => Ok(made),
         (made, mut problems) => {
-            problems.iter_mut().for_each(|problem| name_deployment(problem, root.get_ref()));
+            problems.iter_mut().for_each(|problem| name_deployment(problem, root.get_ref(), &lines));
             Err((failed(problems), made))
         }
     }
 }
 
-/// Calls the deployment of a fault by its name, `deployment chat: max`, where that is known and good.
-fn name_deployment(problem: &mut Problem, root: &DeTable<'_>) {
-    let name = |problem: &Problem| {
-        let (number, rest) = problem.path.strip_prefix("deployment[")?.split_once(']')?;
-        let one = root.get("deployment")?.get_ref().get(number.parse::<usize>().ok()?)?;
-        let name = value::model_name(one.get_ref().get("name")?.get_ref()).ok()?;
-        let key = rest.strip_prefix('.').map(|key| format!(": {key}")).unwrap_or_default();
-        Some(format!("deployment {name}{key}"))
+/// Calls the deployment of a fault by its name, `deployment chat: max`, where that is known and good; else by its number,
+/// from 1, and the line of `lines` where it begins.
+fn name_deployment(problem: &mut Problem, root: &DeTable<'_>, lines: &[usize]) {
+    let Some((number, rest)) = problem.path.strip_prefix("deployment[").and_then(|rest| rest.split_once(']'))
+    else {
+        return;
     };
-    if let Some(path) = name(problem) {
-        problem.path = path;
-    }
+    let Ok(number) = number.parse::<usize>() else { return };
+    let one = || root.get("deployment")?.get_ref().get(number)?.get_ref().get("name");
+    let name = one().and_then(|name| value::model_name(name.get_ref()).ok());
+    let name = name.unwrap_or_else(|| match lines.get(number) {
+        Some(line) if *line != problem.line => format!("{} (line {line})", number + 1),
+        _ => (number + 1).to_string(),
+    });
+    let key = rest.strip_prefix('.').map(|key| format!(": {key}")).unwrap_or_default();
+    problem.path = format!("deployment {name}{key}");
 }
 
 /// The folder that relative paths in the file at `path` start from.

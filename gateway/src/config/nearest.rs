@@ -39,6 +39,30 @@ const ELSEWHERE: [(&[&str], &[&str]); 19] = [
     (&["log_level", "access_log"], &["log.level", "log.access"]),
     (&["weight"], &["capacity"]),
 ];
+/// Keys of tables that are easily written a level too high.
+const INSIDE: [&str; 21] = [
+    "limits.body",
+    "limits.buffered",
+    "limits.first_byte",
+    "limits.between_bytes",
+    "log.level",
+    "log.access",
+    "budget.replicas",
+    "budget.credit",
+    "tls.cert",
+    "tls.key",
+    "queue.requests",
+    "queue.bytes",
+    "queue.headroom",
+    "queue.cold_start",
+    "conversations.idle",
+    "conversations.headers",
+    "process.command",
+    "process.env",
+    "process.dir",
+    "process.price",
+    "process.start_limit",
+];
 /// Words that are offered at most.
 const OFFERED: usize = 3;
 
@@ -49,7 +73,8 @@ pub(super) fn meant(word: &str, candidates: &[&str]) -> Vec<String> {
     let there = |key: &&&str| candidates.contains(&key.split('.').next().unwrap_or(key));
     let known = ELSEWHERE.iter().filter(|(words, _)| words.contains(&&*word)).flat_map(|(_, keys)| *keys);
     let mut keys: Vec<String> = Vec::new();
-    for key in known.filter(there).map(|key| (*key).to_owned()) {
+    let inside = INSIDE.iter().filter(|key| key.split_once('.').is_some_and(|(_, last)| last == word));
+    for key in inside.chain(known).filter(there).map(|key| (*key).to_owned()) {
         if !keys.contains(&key) {
             keys.push(key);
         }
@@ -146,6 +171,9 @@ mod tests {
             ("urls", &["replica"]),
             ("cmd", &["process.command"]),
             ("port", &[]),
+            ("headroom", &["queue.headroom"]),
+            ("cold-start", &["queue.cold_start"]),
+            ("command", &["process.command"]),
         ] {
             assert_eq!(super::meant(word, &deployment), meant, "{word}");
         }
@@ -159,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_is_a_setting() {
-        for key in ELSEWHERE.iter().flat_map(|(_, keys)| *keys) {
+        for key in ELSEWHERE.iter().flat_map(|(_, keys)| *keys).chain(&INSIDE) {
             let last = key.rsplit('.').next().unwrap_or(key);
             let written = [format!("{last} = "), format!(".{last}]")];
             let table = format!("[[{last}]]");

@@ -223,7 +223,7 @@ impl<'f, 'i> Table<'f, 'i> {
         let path = join(&self.place.path, key);
         let place = self.faults.place(path.clone(), found);
         let Some(array) = found.get_ref().as_array() else {
-            self.faults.add(&place.without_value(), "must be a list in brackets, such as [\"one\", \"two\"]");
+            self.faults.add(&shown(&place), "must be a list in brackets, such as [\"one\", \"two\"]");
             return None;
         };
         let elements = array.iter().enumerate().filter_map(|(i, one)| {

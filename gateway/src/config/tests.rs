@@ -59,10 +59,10 @@ url = "http://10.0.0.2:9101"
   line 2: colour: is not a setting; there are listen, admin, tls, state_dir, limits, log, budget, deployment
   line 4: limits.body = "64 megabytes": must be a size from 1 to 1TiB: a whole number of bytes, or in quotes with KiB, MiB, GiB, TiB, MB, GB or TB, such as "64MiB"
   line 5: limits.conect: is not a setting; did you mean connect?
-  line 8: deployment[0].name = "chat model": must be 1 to 128 characters in quotes, each a letter, a digit or one of . _ : / -
-  line 9: deployment[0].max = 99: must be a whole number from 0 to 32
-  line 10: deployment[0].window = 30: must be a time from 1s to 1day in quotes, such as "30s" or "1h 30m"
-  line 12: deployment[0].process.command: must hold {port}, here or in env: Tidegate chooses the port that the engine listens on
+  line 8: deployment 1 (line 7): name = "chat model": must be 1 to 128 characters in quotes, each a letter, a digit or one of . _ : / -
+  line 9: deployment 1 (line 7): max = 99: must be a whole number from 0 to 32
+  line 10: deployment 1 (line 7): window = 30: must be a time from 1s to 1day in quotes, such as "30s" or "1h 30m"
+  line 12: deployment 1 (line 7): process.command: must hold {port}, here or in env: Tidegate chooses the port that the engine listens on
   line 17: deployment embed: replica[0].url = "ftp://10.0.0.1:9101": must be http://host or https://host, with a port and a path prefix if needed, such as http://127.0.0.1:9101
   line 19: deployment embed: replica[1].capacity = 0.5: must be a whole number from 1 to 1000000"#;
     let error = parse(text).expect_err("ten faults");
@@ -245,7 +245,7 @@ fn wrong_shapes_are_told_apart() {
             "limits = \"secret\"\ndeployment = [{ name = \"m\", replica = [{ url = \"http://h\" }] }]",
             "line 1: limits: must be a table, under [limits] or in braces",
         ),
-        ("deployment = [1]", "line 1: deployment[0] = 1: must be a table, under [deployment] or in braces"),
+        ("deployment = [1]", "line 1: deployment 1 = 1: must be a table, under [deployment] or in braces"),
     ] {
         assert_eq!(faults(text), [fault]);
     }

@@ -14,7 +14,7 @@ fn r1_conversation_headers_are_checked() {
         ("[\"a\", \"A\"]", "headers[1] = \"A\": must not be named twice"),
         ("[\"x-request-id\"]", "must not be the id of a request"),
         ("[\"a b\"]", "must be the name of a header"),
-        ("\"a\"", "headers: must be a list in brackets"),
+        ("\"a\"", "headers = \"a\": must be a list in brackets"),
     ] {
         let got = faults_of(&headers(list));
         assert!(got.len() == 1 && got[0].contains(part), "{list}: {got:?}");

@@ -97,8 +97,10 @@ impl ProcessSpec {
 
 fn missing(program: &str, error: io::Error) -> String {
     match program.contains('/') {
-        true => format!("cannot run {program:?}: {error}"),
-        false => format!("cannot run {program:?}: there is no such program on PATH"),
+        true => format!("cannot run {program:?}: {error}; install it, or mend process.command"),
+        false => format!(
+            "cannot run {program:?}: there is no such program on PATH; install it, or mend process.command"
+        ),
     }
 }
 

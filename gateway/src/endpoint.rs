@@ -42,7 +42,7 @@ pub struct Endpoint {
     rests: watch::Sender<bool>,
     look: tokio::sync::Mutex<Look>,
     /// A series of metrics: made for those replicas that fail.
-    errors: OnceLock<Arc<Tally>>,
+    errors: Arc<Tally>,
     signal_errors: OnceLock<Arc<Tally>>,
     engine: Mutex<Option<Engine>>,
 }
@@ -90,7 +90,8 @@ impl Endpoint {
             suspected: Notify::new(),
             rests: watch::Sender::new(false),
             look: tokio::sync::Mutex::default(),
-            errors: OnceLock::new(),
+            // It begins at zero, so that the first one is an increase.
+            errors: meter::upstream_errors(deployment, &replica_name(deployment, id)),
             signal_errors: OnceLock::new(),
             engine: Mutex::new(None),
         })
@@ -162,7 +163,7 @@ impl Endpoint {
 
     /// Counts a request that the replica failed.
     pub fn count_error(&self) {
-        self.errors.get_or_init(|| meter::upstream_errors(&self.deployment, &self.name)).add(1);
+        self.errors.add(1);
     }
 
     /// Counts figures of its engine that cannot be true, and pages that cannot be read (C-051).

@@ -197,6 +197,11 @@ impl DeploymentMeter {
     pub fn new(deployment: &str) -> Arc<Self> {
         let labels = || vec![Label::new("deployment", deployment.to_owned())];
         let counter = |metric| metrics::counter!(metric, labels());
+        // How long it takes to say that there is no such model tells nothing.
+        let histogram = |metric| match deployment {
+            "" => Histogram::noop(),
+            _ => metrics::histogram!(metric, labels()),
+        };
         let route = |route: Route| {
             let route = ("route", route.as_str().to_owned());
             metrics::counter!(name::ROUTES, &[("deployment", deployment.to_owned()), route])
@@ -212,9 +217,9 @@ impl DeploymentMeter {
                 .filter(|_| !deployment.is_empty())
                 .map(|why| (why, refusals(deployment, why)))
                 .collect(),
-            seconds: metrics::histogram!(name::REQUEST_SECONDS, labels()),
-            ttft: metrics::histogram!(name::TTFT_SECONDS, labels()),
-            queue: metrics::histogram!(name::QUEUE_SECONDS, labels()),
+            seconds: histogram(name::REQUEST_SECONDS),
+            ttft: histogram(name::TTFT_SECONDS),
+            queue: histogram(name::QUEUE_SECONDS),
             retries: counter(name::RETRIES),
             prompt: counter(name::PROMPT_TOKENS),
             cached: counter(name::CACHED_TOKENS),

@@ -12,6 +12,7 @@ use tidegate_scaler::control::Drained;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
+use tidegate_shared::span::whole;
 use tidegate_shared::time::Instant;
 
 use super::ask::DEPLOYMENTS;
@@ -274,7 +275,7 @@ pub(super) fn sentence(
     let Some(drained) = drained else {
         return facts.own_only.then(|| format!("as an operator said: {}", own_way(state, facts)));
     };
-    let age = humantime::format_duration(std::time::Duration::from_secs(drained.age(now).as_secs()));
+    let age = whole(drained.age(now));
     Some(format!("an operator drained it {age} ago: {}", own_way(state, facts)))
 }
 

@@ -283,8 +283,13 @@ fn replicas(
     view: &ControlView,
 ) -> Vec<ReplicaStatus> {
     let (drained, fixed) = (watched.helm.drained(), watched.provider == "static");
-    let out = |facts: &ReplicaFacts| {
+    let out = |facts: &ReplicaFacts, known: &ReplicaDetail| {
         let taken = drain::sentence(drained.get(&facts.id), facts, fixed, seen.at);
+        // Where it cannot serve anyway, that is told first.
+        let trouble = known.endpoint.as_ref().filter(|_| known.unfit.is_some());
+        let trouble = trouble.and_then(|endpoint| endpoint.trouble());
+        let trouble = trouble.map(|why| format!("{why}; ")).unwrap_or_default();
+        let taken = taken.map(|taken| trouble + &taken);
         taken.or_else(|| facts.hold.map(tune::held))
     };
     let told = seen.replicas.iter().zip(known).map(|(facts, known)| ReplicaStatus {
@@ -307,7 +312,7 @@ fn replicas(
         drained: drained.contains_key(&facts.id),
         drain: drain::state(drained.get(&facts.id), facts, fixed),
         own_only: facts.own_only,
-        why: out(facts).or_else(|| match &known.endpoint {
+        why: out(facts, known).or_else(|| match &known.endpoint {
             _ if facts.phase == Phase::Parked && !fixed => Some(SLEEPS.to_owned()),
             Some(endpoint) => endpoint.trouble().map(|why| why.to_string()),
             None => view.pending.get(&facts.id).cloned(),

@@ -256,6 +256,14 @@ fn hold(watched: &Watched, wanted: Option<&str>) -> Result<Holding, ApiError> {
             (NoHold::Unknown | NoHold::NotReady, Some(id)) => {
                 format!("{} is not ready, or not trusted just now", replica_name(name, id))
             }
+            (NoHold::Unknown | NoHold::NotReady, None) if watched.provider == "static" => {
+                let out = watched.helm.drained().keys().next().map(|id| replica_name(name, *id));
+                let undo = out.map(|out| format!(", or take one back with `tidegate drain {name} {out} --undo`"));
+                format!(
+                    "no replica of `{name}` is ready, and none is started here: start an engine at one of its URLs{}",
+                    undo.unwrap_or_default()
+                )
+            }
             (NoHold::Unknown | NoHold::NotReady, None) => {
                 format!(
                     "no replica of `{name}` is ready; with `tidegate scale {name} --min 1` there will be one"

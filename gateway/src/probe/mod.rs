@@ -288,8 +288,13 @@ async fn health(endpoint: &Endpoint, patience: Duration) -> Result<(), NoAnswer>
     }
 }
 
-/// The beginning of a body, for a person: on one line, and nothing of it steers a terminal.
+/// What a body says, for a person: its message where it is an error in JSON, else its beginning; on one line, and nothing
+/// of it steers a terminal.
 fn excerpt(body: &[u8]) -> String {
+    let json = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
+    let said =
+        ["/error/message", "/error", "/message", "/detail"].iter().find_map(|at| json.pointer(at)?.as_str());
+    let body = said.map_or(body, str::as_bytes);
     let text = String::from_utf8_lossy(body.get(..200).unwrap_or(body));
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
     clean.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -298,8 +303,11 @@ fn excerpt(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_an_engine_says_is_shown_as_it_is_and_on_one_line() {
+    fn what_an_engine_says_is_shown_in_its_words_and_on_one_line() {
         let body = b"{\n  \"error\": \"loading\"\r\n}\n\x1b[2J";
-        assert_eq!(super::excerpt(body), r#"{ "error": "loading" } [2J"#);
+        assert_eq!(super::excerpt(body), r#"{ "error": "loading" } [2J"#, "no JSON: as it is");
+        assert_eq!(super::excerpt(br#"{"error":{"code":503,"message":"Loading\nmodel"}}"#), "Loading model");
+        assert_eq!(super::excerpt(br#"{"error":"loading"}"#), "loading");
+        assert_eq!(super::excerpt(br#"{"status":"starting"}"#), r#"{"status":"starting"}"#);
     }
 }

@@ -143,6 +143,7 @@ impl Control {
     pub async fn run(mut self, shutdown: impl Future<Output = Shutdown> + Send) -> Vec<ReplicaId> {
         let span = debug_span!("control", deployment = %self.name);
         async move {
+            self.status.asks(self.now());
             let fleet = Arc::clone(&self.fleet);
             let keeps = self.house.clone().keep_on(self.name.clone(), move || fleet.observe().at);
             tokio::pin!(shutdown, keeps);

@@ -180,6 +180,7 @@ impl Admin {
             trouble: view
                 .provider_error
                 .clone()
+                .or_else(|| why::unanswered(&format!("provider {}", watched.provider), &view, now))
                 .or_else(|| watched.resizer.misfit())
                 .or_else(|| view.last_failure.clone())
                 .or_else(|| why::held(watched.pool.name(), &view).map(|(held, _)| held))

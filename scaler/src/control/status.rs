@@ -43,6 +43,8 @@ pub struct ControlView {
     pub spending: Spending,
     /// When the provider last told what runs; `None` until it has.
     pub listed: Option<Instant>,
+    /// Since when it is asked for the first time; `None` once it has answered, or failed to.
+    pub asked: Option<Instant>,
     /// What the next evaluations go by; none before the first.
     pub outlook: Option<Outlook>,
     /// Replicas ordered by this loop that became ready.
@@ -120,7 +122,16 @@ impl Spending {
     }
 }
 
+/// How long a first answer is nobody's news.
+const PROMPT: Duration = Duration::from_secs(1);
+
 impl ControlView {
+    /// How long the provider has not answered for, at `now`, since the gateway started; `None` where that is nobody's news, and
+    /// once it is known to fail.
+    pub fn unanswered(&self, now: Instant) -> Option<Duration> {
+        self.asked.map(|at| now.since(at)).filter(|age| *age >= PROMPT)
+    }
+
     /// How old it is at `now` what is known of what runs.
     pub fn listed(&self, now: Instant) -> Listed {
         match (self.listed, &self.provider_error) {
@@ -225,7 +236,8 @@ impl ControlStatus {
             InstanceState::Up { .. } | InstanceState::Parked { .. } | InstanceState::Exited { .. } => None,
         };
         let mut view = self.lock();
-        (view.provider_error, view.asked_again, view.listed) = (None, None, Some(now));
+        (view.provider_error, view.asked_again) = (None, None);
+        (view.listed, view.asked) = (Some(now), None);
         view.clinging.retain(|id, _| instances.iter().any(|one| one.id == *id));
         view.pending = instances.iter().filter_map(why).collect();
         let held = |one: &Instance| match &one.state {
@@ -241,10 +253,15 @@ impl ControlStatus {
         self.lock().outlook = Some(outlook);
     }
 
+    /// The provider is asked for the first time.
+    pub(super) fn asks(&self, now: Instant) {
+        self.lock().asked = Some(now);
+    }
+
     /// The provider does not answer.
     pub(super) fn silent(&self, why: String, again: Instant) {
         let mut view = self.lock();
-        (view.provider_error, view.asked_again) = (Some(why), Some(again));
+        (view.provider_error, view.asked_again, view.asked) = (Some(why), Some(again), None);
     }
 
     fn lock(&self) -> MutexGuard<'_, ControlView> {

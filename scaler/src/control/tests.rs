@@ -277,6 +277,20 @@ async fn c2_c4_a_silent_provider_holds_the_fleet() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn c2_a_first_answer_that_takes_its_time_is_told_before_it_counts_as_an_error() {
+    let world = World::new();
+    world.script().hang = true;
+    let run = Loop::start(&world, sizing(0, 2));
+    let unanswered = |run: &Loop| run.status.view().unanswered(Instant::ZERO + world.elapsed());
+    run.pass(3).await;
+    assert_eq!(run.status.view().provider_error, None);
+    assert!(unanswered(&run).is_some_and(|age| age >= Duration::from_secs(1)), "{:?}", unanswered(&run));
+    run.pass(10).await;
+    assert!(run.status.view().provider_error.is_some(), "its limit is over");
+    assert_eq!(unanswered(&run), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_stop_holds_up_nobody() {
     let world = World::new();
     world.left_over(1);

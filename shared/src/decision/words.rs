@@ -109,16 +109,11 @@ impl ScaleDecision {
             ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
             ScaleReason::AutoscaleOff => write!(f, "autoscale is off and min is {target}"),
             ScaleReason::Replacing => f.write_str("a replica was lost and is replaced"),
-            ScaleReason::BackingOff { .. }
-            | ScaleReason::PriceCap { .. }
-            | ScaleReason::NoCapacity
-            | ScaleReason::NoFit
-            | ScaleReason::NoCredit
-            | ScaleReason::AtMaxWithLeaving { .. }
-            | ScaleReason::GatewayCap { .. } => self.blocked(f),
             ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
             ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
             ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
+            // All others block growth.
+            _ => self.blocked(f),
         }
     }
 

@@ -29,7 +29,11 @@ const TOLD: usize = 8;
 
 /// The provider does not answer.
 pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
-    let error = facts.view.provider_error.as_ref()?;
+    let Some(error) = facts.view.provider_error.as_ref() else {
+        let text = unanswered("the provider", facts.view, facts.seen.at)?;
+        let found = Line::ProviderDown.now(text).asked("The provider has not answered yet");
+        return Some(found.advise("wait for it, or look at the provider"));
+    };
     let held = if facts.view.listed.is_none() {
         "; what it runs is not known yet: it has not answered since the gateway started".to_owned()
     } else if facts.sized {
@@ -46,6 +50,14 @@ pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
     let advice = format!("look at the provider; it is asked again {again}");
     let (told, details) = quoted(error);
     Some(Line::ProviderDown.now(format!("{told}{held}")).detail(details).advise(advice))
+}
+
+/// That `who` was asked and has not answered since the gateway started, which is no error yet.
+pub(in crate::admin) fn unanswered(who: &str, view: &ControlView, now: Instant) -> Option<String> {
+    let age = span(view.unanswered(now)?);
+    Some(format!(
+        "{who} has not answered yet since the gateway started, {age} ago; what it runs is not known yet"
+    ))
 }
 
 /// Replicas could not be stopped.

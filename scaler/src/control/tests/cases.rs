@@ -188,7 +188,10 @@ async fn e1_the_decision_that_is_shown_is_of_the_figures_beside_it_and_changes_n
 async fn e1_m3_a_credit_that_was_just_added_is_in_the_way_of_nothing_that_is_shown() {
     let (world, house) =
         (World::new(), House::new(Bounds { replicas: None, credit: Some(Money::default()) }));
-    let run = sharing(&world, "a", &house);
+    let (fleet, provider) = (Arc::clone(&world) as Arc<dyn Fleet>, Arc::clone(&world) as Arc<dyn Provider>);
+    // What is warm costs a fee.
+    let terms = Terms { sizing: sizing(0, 1), base_fee: Price(1), start_limit: START_LIMIT };
+    let run = Loop::spawn(Control::new(DeploymentName::new("a"), fleet, provider, house.clone(), terms));
     world.arrive(1);
     run.pass(2).await;
     let words = || {

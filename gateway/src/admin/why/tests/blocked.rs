@@ -211,3 +211,15 @@ fn e2_c2_what_never_ran_by_its_start_limit_is_told_with_what_to_do_and_not_to_re
     let advice = "correct `qos`; also, it is tried again by itself, after pauses of up to 5 m";
     assert_eq!(case.finding(Line::StartsFail).advice.as_deref(), Some(advice));
 }
+
+#[test]
+fn e2_c2_a_provider_that_has_not_answered_yet_is_told_before_it_counts_as_silent() {
+    let mut case = Case::new(0, 1, 1, ScaleReason::Steady);
+    (case.view.newest, case.view.listed, case.view.provider_error) = (None, None, None);
+    case.view.asked = Some(case.seen.at);
+    let told = |case: &Case| case.answer().findings.iter().any(|found| found.line == Line::ProviderDown);
+    assert!(!told(&case), "asked just now");
+    case.seen.at = case.seen.at + SECOND * 3;
+    let text = "the provider has not answered yet since the gateway started, 3.0 s ago; what it runs is not known yet";
+    case.says(Line::ProviderDown, Standing::Now, text);
+}

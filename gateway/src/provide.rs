@@ -104,9 +104,13 @@ pub(crate) fn records(
     let (sized, accounts) = (named(config, Source::can_start), kept.accounts.clone());
     let house = House::kept(config.budget, store.clone(), kept, &sized);
     let house = house.that_sleeps(Asleep::new(move || clock.asleep()));
-    let jobs = config.deployments.iter().any(|deployment| matches!(deployment.source, Source::Slurm(_)));
+    let cluster = |deployment: &Deployment| match &deployment.source {
+        Source::Slurm(spec) => Some((deployment.name.clone(), spec.access.site.to_string())),
+        _ => None,
+    };
+    let clusters: Vec<_> = config.deployments.iter().filter_map(cluster).collect();
     let names: Vec<_> = names.into_iter().collect();
-    let orphans = Orphanage::find((&accounts, &names, jobs), state, &house, clock.now());
+    let orphans = Orphanage::find((&accounts, &names, &clusters), state, &house, clock.now());
     tokio::spawn(orphans.clone().keep_settling(house.clone(), move || clock.now()));
     Ok(Records { store: Some(store), house, orphans, settings, tuned, drained, epoch, past })
 }

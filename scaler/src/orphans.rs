@@ -1,7 +1,9 @@
-//! Replicas that an earlier run left running, of deployments that are in the configuration no more and whose provider
-//! cannot be asked without them: those of `exec`, and jobs where no deployment on Slurm is left. Tells of them and bills
-//! them until an operator has settled them. It stops none: the commands for that went with the deployment.
+//! Replicas that an earlier run left, of deployments that are in the configuration no more and whose provider cannot be
+//! asked without them: those of `exec`, and jobs, billed or pending, on a cluster of Slurm where no deployment is left that
+//! ends them. Tells of them and bills them until an operator has settled them. It stops none.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,8 +34,21 @@ pub struct Orphans {
     pub rate: Price,
     /// What the deployment has cost in all, they included, restarts too.
     pub spent: Money,
-    /// What tells the kind: they are settled once it is deleted.
+    /// They are settled once it is deleted.
     pub note: PathBuf,
+    /// Where their jobs are, of those that are jobs.
+    pub jobs: Option<Jobs>,
+}
+
+/// Jobs that were left on a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jobs {
+    /// The URL of the cluster.
+    pub cluster: String,
+    /// The command that cancels all of them, and any that is named nowhere.
+    pub settle: String,
+    /// What tells which they are; goes with the note.
+    pub record: PathBuf,
 }
 
 impl Orphans {
@@ -58,6 +73,15 @@ impl Orphans {
                 )
             }
         };
+        if let Some(Jobs { cluster, settle, .. }) = &self.jobs {
+            return format!(
+                "{} ({kind} on {cluster}) {was} left there by an earlier run, running or pending, and no deployment of this \
+                 gateway is there any more that ends {them}: the gateway cannot stop {them}{billed}. Put {deployment} back \
+                 there and restart, and {they_are} taken over, or cancel all its jobs there with `{settle}` and then run `rm {}`",
+                names.join(", "),
+                word(note)
+            );
+        }
         format!(
             "{} ({kind}) {was} left running by an earlier run, and {deployment} is not in the configuration any more: the \
              gateway cannot stop {them}{billed}. Put {deployment} back and restart, and {they_are} taken over, or stop {them} \
@@ -73,27 +97,46 @@ impl Orphans {
 pub struct Orphanage(Arc<Mutex<Vec<Orphans>>>);
 
 impl Orphanage {
-    /// Finds them in the `accounts` that an earlier run kept, has them billed by `house` and tells the log. `names` are the
-    /// deployments that there are, `jobs` whether some of them are on Slurm: those end the jobs of the others.
+    /// Finds them in the `accounts` that an earlier run kept and in the records of jobs, has them billed by `house` and tells
+    /// the log. `names` are the deployments that there are, `clusters` where those on Slurm are: each ends the jobs there of
+    /// deployments that are on Slurm no more.
     pub fn find(
-        (accounts, names, jobs): (&[KeptAccount], &[DeploymentName], bool),
+        (accounts, names, clusters): (&[KeptAccount], &[DeploymentName], &[(DeploymentName, String)]),
         state: &StateDir,
         house: &House,
         now: Instant,
     ) -> Self {
         let mut found = Vec::new();
-        for account in accounts.iter().filter(|account| !names.contains(&account.name)) {
-            let Some((note, kind)) = state.ran(&account.name) else { continue };
-            let replicas: Vec<_> = account.spent.running().collect();
-            if replicas.is_empty() || !(kind == exec::KIND || kind == slurm::KIND && !jobs) {
-                continue;
+        let account = |name: &DeploymentName| accounts.iter().find(|account| account.name == *name);
+        let kept = accounts.iter().map(|account| account.name.clone());
+        let folders =
+            state.deployments().unwrap_or_default().into_iter().map(|name| DeploymentName::new(&name));
+        for name in kept.chain(folders).collect::<BTreeSet<_>>() {
+            let account = account(&name).filter(|_| !names.contains(&name));
+            let running: Vec<_> = account.map(|one| one.spent.running().collect()).unwrap_or_default();
+            let (ran, gone) = (state.ran(&name), !names.contains(&name));
+            let mut left = jobs(state, &name, ran.as_ref(), gone, clusters);
+            if let Some((note, kind)) = &ran
+                && left.is_empty()
+                && !running.is_empty()
+                && (kind == exec::KIND || kind == slurm::KIND && clusters.is_empty())
+            {
+                left.push((note.clone(), running.clone(), None));
             }
-            house.goes_on(account, now);
-            let (deployment, rate) = (account.name.clone(), house.rate(&account.name));
-            let spent = house.spent(&deployment, now);
-            let orphans = Orphans { deployment, kind, replicas, rate, spent, note };
-            warn!("{}", orphans.sentence());
-            found.push(orphans);
+            let mut billed = false;
+            for (note, replicas, jobs) in left {
+                let costs = replicas.iter().any(|id| running.contains(id));
+                if let Some(account) = account.filter(|_| costs && !billed) {
+                    house.goes_on(account, now);
+                    billed = true;
+                }
+                let rate = if costs { house.rate(&name) } else { Price::FREE };
+                let kind = if jobs.is_some() { slurm::KIND.to_owned() } else { kind_of(&ran) };
+                let (deployment, spent) = (name.clone(), house.spent(&name, now));
+                let orphans = Orphans { deployment, kind, replicas, rate, spent, note, jobs };
+                warn!("{}", orphans.sentence());
+                found.push(orphans);
+            }
         }
         Self(Arc::new(Mutex::new(found)))
     }
@@ -109,6 +152,9 @@ impl Orphanage {
         self.lock().retain(|orphans| {
             if orphans.note.exists() {
                 return true;
+            }
+            if let Some(jobs) = &orphans.jobs {
+                drop(fs::remove_file(&jobs.record));
             }
             orphans.replicas.iter().for_each(|id| house.ends(&orphans.deployment, *id, now));
             info!(
@@ -131,6 +177,44 @@ impl Orphanage {
     fn lock(&self) -> MutexGuard<'_, Vec<Orphans>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A note, the replicas that go with it, and where their jobs are.
+type Found = (PathBuf, Vec<ReplicaId>, Option<Jobs>);
+
+/// The jobs that `name` has left on clusters where nobody ends them. `ran` is what it ran last; it is `gone` where there is no
+/// such deployment any more.
+fn jobs(
+    state: &StateDir,
+    name: &DeploymentName,
+    ran: Option<&(PathBuf, String)>,
+    gone: bool,
+    clusters: &[(DeploymentName, String)],
+) -> Vec<Found> {
+    let swept = !clusters.iter().any(|(other, _)| other == name);
+    let mut found = Vec::new();
+    for (record, left) in slurm::left::all(&state.folder_of(name.as_str())) {
+        let there = |(_, cluster): &&(DeploymentName, String)| *cluster == left.cluster;
+        if clusters.iter().filter(there).any(|(other, _)| swept || other == name) {
+            continue;
+        }
+        let note = match ran {
+            // An operator has settled them while no gateway ran.
+            None if gone => {
+                drop(fs::remove_file(&record));
+                continue;
+            }
+            Some((note, kind)) if gone && kind == slurm::KIND => note.clone(),
+            _ => record.clone(),
+        };
+        let (settle, replicas) = (left.settle(name), left.ids().collect());
+        found.push((note, replicas, Some(Jobs { cluster: left.cluster, settle, record })));
+    }
+    found
+}
+
+fn kind_of(ran: &Option<(PathBuf, String)>) -> String {
+    ran.as_ref().map(|(_, kind)| kind.clone()).unwrap_or_default()
 }
 
 /// A path as one word of a shell.

@@ -117,7 +117,10 @@ pub struct OrphansStatus {
     pub deployment: String,
     /// The kind of its provider.
     pub provider: String,
-    /// The names of the replicas.
+    /// The URL of the cluster where their jobs are; absent where they are none.
+    #[serde(default)]
+    pub cluster: Option<String>,
+    /// The names of the replicas, billed or pending.
     pub replicas: Vec<String>,
     /// What they are billed at each hour, in dollars.
     #[serde(with = "dollars")]
@@ -130,7 +133,9 @@ pub struct OrphansStatus {
 impl OrphansStatus {
     fn new(orphans: &Orphans) -> Self {
         let (deployment, provider) = (orphans.deployment.to_string(), orphans.kind.clone());
-        Self { deployment, provider, replicas: orphans.names(), rate: orphans.rate, spent: orphans.spent }
+        let cluster = orphans.jobs.as_ref().map(|jobs| jobs.cluster.clone());
+        let (rate, spent) = (orphans.rate, orphans.spent);
+        Self { deployment, provider, cluster, replicas: orphans.names(), rate, spent }
     }
 }
 

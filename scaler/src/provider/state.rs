@@ -134,8 +134,13 @@ impl StateDir {
         &self.nonce
     }
 
+    /// The folder of a deployment of that name, there or not.
+    pub(crate) fn folder_of(&self, deployment: &str) -> PathBuf {
+        self.path.join(file_name(deployment).unwrap_or_default())
+    }
+
     /// Every deployment that has a folder here, in order. A file that is no folder is none of ours, whatever its name.
-    pub(super) fn deployments(&self) -> io::Result<BTreeSet<String>> {
+    pub(crate) fn deployments(&self) -> io::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;

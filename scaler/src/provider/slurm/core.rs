@@ -2,7 +2,8 @@
 //!
 //! Never talks to Slurm. Its one lock is held for a few lines and never across a wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
@@ -19,10 +20,11 @@ use super::client::{Client, Whose};
 use super::mark::{self, Mark};
 use super::reply::{Job, Node};
 use super::spec::{SlurmOffer, SlurmSpec};
-use super::{room, seen};
+use super::{left, room, seen};
 pub(super) use stopping::Stopping;
 
 mod one;
+mod record;
 mod stopping;
 
 /// How long a job whose submission was not answered may take to show up before it counts as never submitted.
@@ -40,6 +42,8 @@ pub(super) struct Core {
     /// The watch is to look now.
     pub(super) look: Notify,
     owner: String,
+    /// The record of its jobs.
+    record: PathBuf,
     /// Whether Slurm was asked at all, whatever it answered.
     asked: watch::Sender<bool>,
     fleet: Mutex<Fleet>,
@@ -48,6 +52,8 @@ pub(super) struct Core {
 #[derive(Debug, Default)]
 struct Fleet {
     replicas: BTreeMap<ReplicaId, Replica>,
+    /// Those that an earlier run left here, until it is known which are there.
+    earlier: BTreeSet<u32>,
     /// Why the list is not known.
     trouble: Option<String>,
     /// Until when a job may come late whose submission was not answered.
@@ -108,7 +114,10 @@ pub(super) struct Stray {
 impl Core {
     pub(super) fn new(spec: SlurmSpec, owner: &str, folder: Folder, next: ReplicaId) -> Self {
         // A submission of an earlier run may be under way.
-        let fleet = Fleet { late_until: Some(Instant::now() + LATE_LIMIT), ..Fleet::default() };
+        let record = folder.file(&left::file(&left::cluster(&spec.access)));
+        let earlier = left::read(&record).map(|left| left.replicas).unwrap_or_default();
+        let late_until = Some(Instant::now() + LATE_LIMIT);
+        let fleet = Fleet { earlier, late_until, ..Fleet::default() };
         Self {
             client: Client::new(spec.access.clone()),
             spec,
@@ -116,6 +125,7 @@ impl Core {
             news: News::default(),
             look: Notify::new(),
             owner: owner.to_owned(),
+            record,
             asked: watch::Sender::new(false),
             fleet: Mutex::new(fleet),
         }
@@ -176,7 +186,9 @@ impl Core {
     /// A replica whose job is about to be submitted.
     pub(super) fn order(&self, id: ReplicaId, offer: &SlurmOffer) {
         let replica = Replica::new(offer, None, 0, "its job is being submitted");
-        self.fleet().replicas.insert(id, replica);
+        let mut fleet = self.fleet();
+        fleet.replicas.insert(id, replica);
+        self.keep(&fleet);
         self.news.tell();
     }
 
@@ -203,7 +215,10 @@ impl Core {
 
     /// Forgets a replica.
     pub(super) fn remove(&self, id: ReplicaId) {
-        self.fleet().replicas.remove(&id);
+        let mut fleet = self.fleet();
+        fleet.replicas.remove(&id);
+        fleet.earlier.remove(&id.0);
+        self.keep(&fleet);
         self.news.tell();
     }
 

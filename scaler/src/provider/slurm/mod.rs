@@ -9,6 +9,7 @@
 mod client;
 mod core;
 mod held;
+pub(crate) mod left;
 mod mark;
 mod reply;
 mod room;
@@ -72,7 +73,7 @@ impl SlurmProvider {
         let next = next.map_err(|error| unavailable(format!("cannot read the records: {error}")))?;
         let core = Arc::new(Core::new(spec, state.nonce(), folder, next));
         let mut watch = JoinSet::new();
-        watch.spawn(Watch::new(Arc::clone(&core), wanted).run());
+        watch.spawn(Watch::new(Arc::clone(&core), wanted, Arc::downgrade(&state)).run());
         Ok(Self { core, _watch: watch, _claim: claim, _state: state })
     }
 

@@ -3,13 +3,14 @@
 //!
 //! Cancels what is ours and nobody wants; never submits anything.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId};
 use tokio::time::{Duration, Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::super::InstanceState;
+use super::super::state::StateDir;
 use super::client::{Client, Failure};
 use super::core::Core;
 use super::reply::Job;
@@ -30,6 +31,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Watch {
     core: Arc<Core>,
+    state: Weak<StateDir>,
     /// Every deployment that has a provider here.
     wanted: Vec<String>,
     adopted: bool,
@@ -39,9 +41,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(core: Arc<Core>, wanted: &[DeploymentName]) -> Self {
+    pub(super) fn new(core: Arc<Core>, wanted: &[DeploymentName], state: Weak<StateDir>) -> Self {
         let wanted = wanted.iter().map(|name| name.as_str().to_owned()).collect();
-        Self { core, wanted, adopted: false, swept: None, sweep_pause: SWEEP_FIRST, looked_for_room: None }
+        Self {
+            core,
+            state,
+            wanted,
+            adopted: false,
+            swept: None,
+            sweep_pause: SWEEP_FIRST,
+            looked_for_room: None,
+        }
     }
 
     /// Never ends.
@@ -106,6 +116,11 @@ impl Watch {
     /// Lists all jobs; adopts the first time.
     async fn sweep(&mut self) -> Result<(), Failure> {
         sweep(&self.core, &self.wanted, !self.adopted).await?;
+        if !self.adopted
+            && let Some(state) = self.state.upgrade()
+        {
+            self.core.settle_earlier(&state, &self.wanted);
+        }
         if self.swept.is_some() {
             self.sweep_pause = (self.sweep_pause * 2).min(SWEEP);
         }

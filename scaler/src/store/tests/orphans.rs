@@ -32,19 +32,20 @@ async fn m2_replicas_of_a_deployment_that_is_gone_are_told_and_billed_until_they
     let accounts = kept.accounts.clone();
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
     let spent = |second| 1_000_000 - house.credit(at(second)).unwrap().left.0;
-    let find = |names: &[DeploymentName], jobs| {
+    let other = [(DeploymentName::new("other"), "unix:/a".to_owned())];
+    let find = |names: &[DeploymentName], jobs: &[(DeploymentName, String)]| {
         Orphanage::find((&accounts, names, jobs), &state, &house, at(0)).left(&house, at(0))
     };
-    assert_eq!(find(&[chat()], false), [], "it is there");
+    assert_eq!(find(&[chat()], &[]), [], "it is there");
     state.runs(&chat(), "process").unwrap();
-    assert_eq!(find(&[], false), [], "ended at the start");
+    assert_eq!(find(&[], &[]), [], "ended at the start");
     state.runs(&chat(), "slurm").unwrap();
-    assert_eq!(find(&[], true), [], "another deployment on Slurm ends them");
-    assert_eq!(find(&[], false).len(), 1);
+    assert_eq!(find(&[], &other), [], "another deployment on Slurm ends them");
+    assert_eq!(find(&[], &[]).len(), 1);
     state.runs(&chat(), "exec").unwrap();
     assert_eq!(spent(0), 10_000 + 90_000, "from the kill on");
 
-    let orphanage = Orphanage::find((&accounts, &[], true), &state, &house, at(0));
+    let orphanage = Orphanage::find((&accounts, &[], &other), &state, &house, at(0));
     let told = orphanage.left(&house, at(8))[0].sentence();
     let settle = format!("stop them by hand and then run `rm {}`", note.display());
     let cost = "counts $7.20/h for them until then: chat has cost $0.12 in all so far";
@@ -60,5 +61,47 @@ async fn m2_replicas_of_a_deployment_that_is_gone_are_told_and_billed_until_they
 
     let (store, kept) = open(dir.path(), 900);
     assert_eq!(kept.accounts[0].spent.running().count(), 0, "and that is on record");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn m2_c005_jobs_of_a_deployment_that_left_a_cluster_are_all_told_with_where_and_what_settles_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(&dir.path().join("state")).unwrap();
+    let folder = state.path().join("chat");
+    fs::create_dir(&folder).unwrap();
+    state.runs(&chat(), "slurm").unwrap();
+    let record = r#"{"cluster": "unix:/a", "owner": "nonce", "replicas": [1, 2, 3]}"#;
+    fs::write(folder.join("jobs-1"), record).unwrap();
+    killed_run(dir.path()).await;
+    let (store, kept) = open(dir.path(), 150);
+    let accounts = kept.accounts.clone();
+    let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
+    let on = |name: &str, cluster: &str| (DeploymentName::new(name), cluster.to_owned());
+    let find = |accounts: &[KeptAccount], names: &[DeploymentName], clusters: &[(DeploymentName, String)]| {
+        Orphanage::find((accounts, names, clusters), &state, &house, at(0))
+    };
+    let told = |accounts: &[KeptAccount], names: &[DeploymentName], clusters: &[(DeploymentName, String)]| {
+        let left = find(accounts, names, clusters).left(&house, at(0));
+        left.iter().map(|one| one.sentence()).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(told(&accounts, &[], &[on("other", "unix:/a")]), "", "the other ends them");
+    assert_eq!(told(&accounts, &[chat()], &[on("chat", "unix:/a")]), "", "it is there");
+    for clusters in [vec![], vec![on("other", "unix:/b")]] {
+        let told = told(&accounts, &[], &clusters);
+        let settle =
+            "cancel all its jobs there with `squeue -h -o '%i %k' | grep -F 'owner=nonce deployment=chat '";
+        for word in ["chat-1, chat-2, chat-3 (slurm on unix:/a) were left there", "counts $7.20/h", settle] {
+            assert!(told.contains(word), "{told}");
+        }
+    }
+    let pending = told(&[], &[], &[]);
+    assert!(pending.contains("chat-3 (slurm on unix:/a)") && !pending.contains("counts"), "{pending}");
+    let moved = told(&accounts, &[chat()], &[on("chat", "unix:/b"), on("other", "unix:/a")]);
+    assert!(moved.contains("chat-3 (slurm on unix:/a)") && moved.contains("chat/jobs-1"), "{moved}");
+    let orphanage = find(&accounts, &[], &[]);
+    fs::remove_file(folder.join("provider")).unwrap();
+    orphanage.settle(&house, at(1));
+    assert_eq!((orphanage.left(&house, at(1)), folder.join("jobs-1").exists()), (Vec::new(), false));
     store.close().await;
 }

@@ -158,6 +158,35 @@ async fn c005_jobs_that_nobody_wants_any_more_are_cancelled() {
     cluster_is_empty(&cluster).await;
 }
 
+#[tokio::test]
+async fn m2_c005_the_record_names_every_job_until_it_is_gone_and_its_command_finds_them_all() {
+    let Some(cluster) = Cluster::start() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let provider = open(state.path(), on_gpu(&cluster, "gone", serving()));
+    for _ in 0..3 {
+        start(&provider).await;
+    }
+    let two_up = |list: &[Instance]| {
+        list.iter().filter(|one| matches!(one.state, InstanceState::Up { .. })).count() == 2
+    };
+    until(&provider, two_up).await;
+    drop(provider);
+    let records = || super::super::left::all(&state.path().join("gone"));
+    let (_, left) = records().pop().unwrap();
+    assert_eq!((left.cluster.clone(), left.replicas.len()), (by_socket(&cluster).site.to_string(), 3));
+    let settle = left.settle(&DeploymentName::new("gone")).replace("xargs -r scancel", "wc -l");
+    assert_eq!(cluster.run("sh", &["-c", &settle]).trim(), "3", "{settle}");
+    // Another deployment there ends them, and then nothing is left to tell.
+    let _other = open(state.path(), on_gpu(&cluster, "chat", serving()));
+    cluster_is_empty(&cluster).await;
+    let settled = async {
+        while !records().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), settled).await.expect("settled");
+}
+
 /// Waits until no job is left.
 async fn cluster_is_empty(cluster: &Cluster) {
     let empty = async {

@@ -41,7 +41,7 @@ pub struct Endpoint {
     /// It is parked, and asked for nothing (C6).
     rests: watch::Sender<bool>,
     look: tokio::sync::Mutex<Look>,
-    /// A series of metrics: made for those replicas that fail.
+    /// A series of metrics from the replica's first moment on.
     errors: Arc<Tally>,
     signal_errors: OnceLock<Arc<Tally>>,
     engine: Mutex<Option<Engine>>,

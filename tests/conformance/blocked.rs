@@ -115,7 +115,8 @@ async fn c2_m3_no_credit_blocks_growth_until_there_is_some() {
     let told = blocked(&gateway, "no_credit", "no_credit").await;
     assert!(told.starts_with("the credit is used up"), "{told}");
     send(&gateway, Method::POST, "/credit", &json!({"amount": 5})).await;
-    resumes(&gateway, "no_credit", 1, clients).await;
+    // For this client and for the one that was told to come back.
+    resumes(&gateway, "no_credit", 2, clients).await;
 }
 
 /// Waits until status, metrics and the history say that exactly these block growth, and `why` says it at their lines.

@@ -176,19 +176,7 @@ fn cause(facts: &Facts<'_>, decision: &ScaleDecision) -> String {
 
 /// Something else than time and steps holds the fleet, and has a finding of its own.
 fn is_held(reason: &ScaleReason) -> bool {
-    matches!(
-        reason,
-        ScaleReason::AtMax
-            | ScaleReason::PriceCap { .. }
-            | ScaleReason::NoCapacity
-            | ScaleReason::NoFit
-            | ScaleReason::NoCredit
-            | ScaleReason::GatewayCap { .. }
-            | ScaleReason::BackingOff { .. }
-            | ScaleReason::ProviderError
-            | ScaleReason::AutoscaleOff
-            | ScaleReason::NoData
-    )
+    reason.blocks() || matches!(reason, ScaleReason::AutoscaleOff | ScaleReason::NoData)
 }
 
 fn confirming(facts: &Facts<'_>, decision: &ScaleDecision, seen: u32, of: u32) -> Finding {

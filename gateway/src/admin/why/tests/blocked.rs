@@ -198,6 +198,7 @@ fn e2_a6_what_leaves_and_holds_the_places_under_max_is_told_with_what_to_do() {
     case.known[1].drained = Some("an operator drained it".to_owned());
     let advice = case.finding(Line::AtMax).advice.unwrap();
     assert_eq!(advice, "wait until they are gone, `tidegate drain chat chat-2 --undo`, or raise max");
+    assert_eq!(case.finding(Line::NoNewReplica).standing, Standing::No, "none is ordered");
 }
 
 #[test]

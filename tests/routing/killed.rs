@@ -100,7 +100,8 @@ async fn r5_a_killed_replica_fails_nothing_that_had_not_started_and_its_conversa
     let spread = counts(moved.iter().copied(), 4);
     let quarter = orphans.len() / 4;
     for (count, wanted) in spread.iter().zip([0, quarter, quarter, 2 * quarter]) {
-        assert!(count.abs_diff(wanted) <= 3, "{spread:?} of {} by weight 0:1:1:2", orphans.len());
+        // They come at once, so chance has its part; an equal spread would be 6 off.
+        assert!(count.abs_diff(wanted) <= 4, "{spread:?} of {} by weight 0:1:1:2", orphans.len());
     }
     let others = (0..CONVERSATIONS).filter(|index| !orphans.contains(index));
     assert!(

@@ -134,9 +134,11 @@ impl<'a> Seen<'a> {
         ratio + off >= 1_000_000 / *ENOUGH.end()
     }
 
-    /// Those clearly below the knee that may be as good as the best, and those clearly above that may bring a lot more.
+    /// Those clearly below the knee that may be as good as the best; and of those clearly above it those that may bring a lot
+    /// more, and the one that is the knee unless the best was lucky.
     fn open(&self) -> impl Iterator<Item = u32> {
         let (knee, best) = (self.knee().unwrap_or(0), self.best().unwrap_or(0));
+        let guess = self.guess().map_or(knee, |(guess, _)| guess);
         let slack = fine(knee);
         let enough = 500 + 500 * u128::from(knee) / u128::from(knee + slack + 1);
         let enough = enough.clamp(*ENOUGH.start(), *ENOUGH.end());
@@ -147,7 +149,7 @@ impl<'a> Seen<'a> {
             }
             at if at > knee + slack => {
                 let (ratio, off) = self.ratio(knee, at);
-                ratio < enough + off
+                at == guess || ratio < enough + off
             }
             _ => false,
         })

@@ -34,6 +34,7 @@ mod wait;
 pub use hold::NoHold;
 pub use unfit::Unfit;
 pub use verdict::{Change, Ejection, Elsewhere, Lease, Rejection, Verdict};
+pub use wait::NOTHING_STARTS;
 
 use crate::config::Limits;
 use crate::conversation::Conversations;

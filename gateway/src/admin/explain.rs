@@ -11,7 +11,6 @@ use tidegate_shared::decision::Refusal;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::explained::RouteVerdict;
 use tidegate_shared::replica::Starts;
-use tidegate_shared::time::Duration;
 
 use super::ask::ROUTE;
 use super::route::RouteAnswer;
@@ -20,13 +19,11 @@ use crate::http1::fields::Fields;
 use crate::layer::identify::identify;
 use crate::layer::read::{self, NoBody, Share};
 use crate::openai::{ApiError, Operation};
-use crate::pool::Pool;
+use crate::pool::{NOTHING_STARTS, Pool};
 use crate::server::Gateway;
 
 /// Names that are listed where a model is unknown.
 const MOST_NAMES: usize = 20;
-/// What the dispatcher tells a client where nothing can be started.
-const NOTHING_STARTS: Duration = Duration::from_secs(60);
 
 /// The whole body of what is asked, of at most `limit` bytes, and its share of the memory for bodies.
 ///

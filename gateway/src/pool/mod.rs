@@ -28,7 +28,7 @@ pub use fleet::PoolFleet;
 pub use held::{Held, Waiting};
 pub use holding::{Holding, Needed};
 pub use tidegate_gateway_core::dispatch::{
-    Cause, Change, Fault, NoHold, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
+    Cause, Change, Fault, NOTHING_STARTS, NoHold, RECENTLY, Recent, Rejection, Sign, Spent, Trust, Unfit, Way,
 };
 
 use crate::clock::Clock;

@@ -84,9 +84,7 @@ impl Plan {
         let (orders, falling) = (self.orders.clone(), self.falling.clone());
         Goal { target, keep_last, orders, withdrawn: self.withdrawn.clone(), parked, falling, leaving }
     }
-}
 
-impl Plan {
     /// When the next replica can be ordered, which is `from` where nothing else keeps it (C1, C2). The gateway's cap does
     /// only where nobody can make room under it.
     pub fn starts(&self, from: Instant) -> Starts {

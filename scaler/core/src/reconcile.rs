@@ -69,8 +69,8 @@ pub enum Action {
 /// A replica in phase Gone is one whose stop is not finished: nothing more is done about it, but it holds its place,
 /// so that never more than the ceiling exist at once, draining and failed ones included (A6).
 ///
-/// - A failed replica is stopped, and one that is withdrawn. So is a draining one that is idle and may not be parked, or that has drained for longer
-///   than the limit.
+/// - A failed replica is stopped, and one that is withdrawn. So is a draining one that is idle and may not be parked, or
+///   that has drained for longer than the limit.
 /// - To grow, what is soonest ready comes first: draining replicas are taken back, those with the most conversations before
 ///   the others; then parked ones are woken, those that sleep soundly before those that soon will, and those parked last
 ///   first; then new ones are started, also in the place of those that take long to fall asleep.

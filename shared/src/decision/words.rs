@@ -60,7 +60,7 @@ impl ScaleDecision {
 
     /// The reason with its numbers.
     fn cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (needs, target) = (self.needs(), self.target);
+        let (needs, target, demand) = (self.needs(), self.target, self.demand);
         match &self.reason {
             ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
             ScaleReason::QueueWait => {
@@ -91,19 +91,13 @@ impl ScaleDecision {
             ScaleReason::QueuedBefore { replicas, in_flight, ago, most } => {
                 let with =
                     if *replicas == 1 { "1 replica".to_owned() } else { format!("{replicas} replicas") };
-                write!(
-                    f,
-                    "{needs}, but with {with} requests queued at {in_flight} in progress {} ago; ",
-                    whole(*ago)
-                )?;
-                write!(f, "it shrinks when fewer than {} are in progress", most.saturating_add(1))
+                let queued =
+                    format!("with {with} requests queued at {in_flight} in progress {} ago", whole(*ago));
+                let fewer = most.saturating_add(1);
+                write!(f, "{needs}, but {queued}; it shrinks when fewer than {fewer} are in progress")
             }
             ScaleReason::FewPlaces { most } => {
-                write!(
-                    f,
-                    "{needs}; one fewer should have {most} in progress at most, and {} are",
-                    self.demand
-                )
+                write!(f, "{needs}; one fewer should have {most} in progress at most, and {demand} are")
             }
             ScaleReason::LowDemand => f.write_str("demand was low for the whole window"),
             ScaleReason::Idle => f.write_str("nothing was in progress for the whole window"),
@@ -112,8 +106,13 @@ impl ScaleDecision {
             ScaleReason::MadeRoom => f.write_str("another deployment waits for room under the gateway's cap"),
             ScaleReason::NoData => f.write_str("engines do not tell what they hold, so the fleet is held"),
             ScaleReason::ProviderError => f.write_str("the provider does not answer, so the fleet is held"),
-            // All others block growth.
-            _ => self.blocked(f),
+            ScaleReason::AtMaxWithLeaving { .. }
+            | ScaleReason::BackingOff { .. }
+            | ScaleReason::GatewayCap { .. }
+            | ScaleReason::NoCapacity
+            | ScaleReason::NoCredit
+            | ScaleReason::NoFit
+            | ScaleReason::PriceCap { .. } => self.blocked(f),
         }
     }
 

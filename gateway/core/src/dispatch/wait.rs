@@ -15,7 +15,7 @@ pub(super) const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Du
 
 /// What is told where nothing can be started, and nobody knows when that changes: as long as OpenAI's SDKs obey. Sooner
 /// would be a promise.
-pub(super) const NOTHING_STARTS: Duration = Duration::from_secs(60);
+pub const NOTHING_STARTS: Duration = Duration::from_secs(60);
 
 /// Rounded up, so that clients that read `Retry-After` and clients that read `retry-after-ms` are told the same, and
 /// come when they are expected.

@@ -70,7 +70,7 @@ impl Planner {
         }
     }
 
-    /// What `starts` replicas are started on now.
+    /// What those that are missing are started on now.
     pub(super) fn orders(&self, missing: Missing, supply: &Supply, now: Instant) -> Vec<Offer> {
         let Missing { starts, lost, places, .. } = missing;
         let starts = starts.min(places);
@@ -142,8 +142,8 @@ impl Planner {
         [pause, credit].into_iter().chain(last).flatten().collect()
     }
 
-    /// The reason of a decision that has `reason` to want so many, and what else keeps the fleet from growing. `needed` is
-    /// what is needed before any guard.
+    /// The reason of a decision that has `reason` to want so many, and what else keeps the fleet from growing. `over`:
+    /// `max` keeps one from the load, or from who waits.
     pub(super) fn reasons(
         &self,
         reason: ScaleReason,

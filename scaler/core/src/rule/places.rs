@@ -72,8 +72,8 @@ fn ready(seen: &Observation) -> impl Iterator<Item = &ReplicaFacts> {
     seen.replicas.iter().filter(|replica| replica.is_ready())
 }
 
-/// Those that wait inside the engines while nothing is free, and those that run: each ready replica has a queue that has lasted, or as many
-/// requests for its size as run where one has. `lasted` are the queues; one that is not known says nothing of the fleet, and
+/// Those that wait inside the engines while nothing is free, and those that run: each ready replica has a queue that has
+/// lasted, or as many requests for its size as run where one has. `lasted` are the queues; one that is not known says nothing of the fleet, and
 /// neither does a fleet of which one is measured. Those that are `fresh` had no time to fill: the others decide.
 pub fn full(seen: &Observation, lasted: &Queues, fresh: &[ReplicaId]) -> Option<Full> {
     let most = most_at_queues(seen, lasted)?;

@@ -1,6 +1,7 @@
 //! What the provider knows of its replicas and their jobs, shared with the watch that asks Slurm.
 //!
-//! Never talks to Slurm. Its one lock is held for a few lines and never across a wait.
+//! Never talks to Slurm. Its one lock is held for a few lines and never across a wait, but for the write of a few bytes: the
+//! record of its jobs, which must not end older than they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use memchr::memmem;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tidegate_scaler_core::tune::work::Request;
 use tidegate_shared::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
@@ -28,8 +29,8 @@ const MOST_ERROR: usize = 4 << 10;
 /// What came since [`Counts::begin`].
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Events with a part of an answer.
-    pub(super) events: u64,
+    /// Requests that ended well, and when, until somebody takes them. Their tokens are events with a part of an answer.
+    pub(super) ended: Vec<(Request, Instant)>,
     pub(super) completed: u32,
     pub(super) failed: u32,
     pub(super) refused: u32,
@@ -58,6 +59,12 @@ impl Counts {
     /// Counts from zero; what was told stays.
     pub(super) fn begin(&mut self, now: Instant) {
         *self = Self { told: self.told, last: now, ..Self::default() };
+    }
+
+    /// Events of an answer that is asked to have so many tokens.
+    fn events(&self, tokens: u64) -> u64 {
+        let Told { output, events, .. } = self.told;
+        tokens.saturating_mul(events).checked_div(output).unwrap_or(tokens)
     }
 
     fn note(&mut self, ended: Ended) {
@@ -106,10 +113,19 @@ pub(super) enum Ended {
     Failed(String),
 }
 
+/// Who sends one request after the other.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// It has had a token.
+    begun: bool,
+    /// What it sent last, until that has ended.
+    open: Option<Request>,
+}
+
 /// The places at work. Dropped, all leave at once.
 #[derive(Debug, Default)]
 pub(super) struct Crew {
-    places: Vec<(AbortHandle, Arc<Mutex<bool>>)>,
+    places: Vec<(AbortHandle, Arc<Mutex<Place>>)>,
 }
 
 impl Crew {
@@ -120,15 +136,20 @@ impl Crew {
             place.abort();
         }
         while self.places.len() < count {
-            let begun = Arc::new(Mutex::new(false));
-            let task = tokio::spawn(work(Arc::clone(field), Arc::clone(&begun)));
-            self.places.push((task.abort_handle(), begun));
+            let place = Arc::<Mutex<Place>>::default();
+            let task = tokio::spawn(work(Arc::clone(field), Arc::clone(&place)));
+            self.places.push((task.abort_handle(), place));
         }
     }
 
     /// Whether each has had a token since it began.
     pub(super) fn is_settled(&self) -> bool {
-        self.places.iter().all(|(_, begun)| *begun.lock())
+        self.places.iter().all(|(_, place)| place.lock().begun)
+    }
+
+    /// The requests that are under way.
+    pub(super) fn open(&self) -> Vec<Request> {
+        self.places.iter().filter_map(|(_, place)| place.lock().open).collect()
     }
 }
 
@@ -138,11 +159,12 @@ impl Drop for Crew {
     }
 }
 
-async fn work(field: Arc<Field>, begun: Arc<Mutex<bool>>) {
+async fn work(field: Arc<Field>, place: Arc<Mutex<Place>>) {
     let mut connection = Connection::new(&field.endpoint);
     loop {
         let body = field.prompts.lock().next();
-        let ended = exchange(&field, &mut connection, &body, &begun).await;
+        let ended = exchange(&field, &mut connection, &body, &place).await;
+        place.lock().open = None;
         let rests = !matches!(ended, Ended::Well(_));
         field.counts.lock().note(ended);
         if rests {
@@ -156,9 +178,12 @@ pub(super) async fn exchange(
     field: &Field,
     connection: &mut Connection,
     body: &Value,
-    begun: &Mutex<bool>,
+    place: &Mutex<Place>,
 ) -> Ended {
     let sent = field.clock.now();
+    let asked = body.get("max_tokens").and_then(Value::as_u64).unwrap_or_default();
+    let whole = field.counts.lock().events(asked);
+    place.lock().open = Some(Request { sent, first: None, tokens: 0, whole });
     let answer = match connection.send(body.to_string().into()).await {
         Ok(answer) => answer,
         Err(why) => return Ended::Failed(why),
@@ -173,14 +198,14 @@ pub(super) async fn exchange(
             _ => Ended::Failed(why),
         };
     }
-    let ended = stream(field, sent, answer.into_body(), begun).await;
+    let ended = stream(field, sent, answer.into_body(), place).await;
     if !matches!(ended, Ended::Well(_)) {
         connection.forget();
     }
     ended
 }
 
-async fn stream(field: &Field, sent: Instant, mut body: Incoming, begun: &Mutex<bool>) -> Ended {
+async fn stream(field: &Field, sent: Instant, mut body: Incoming, place: &Mutex<Place>) -> Ended {
     let mut scan = SseScan::new();
     let (mut first, mut last, mut events) = (None, sent, 0);
     while let Some(frame) = body.frame().await {
@@ -195,14 +220,16 @@ async fn stream(field: &Field, sent: Instant, mut body: Incoming, begun: &Mutex<
         field.endpoint.note_bytes(now);
         if first.is_none() && has_text(&chunk) {
             first = Some(now);
-            *begun.lock() = true;
+            place.lock().begun = true;
             field.counts.lock().ttft.push(now.since(sent));
         }
         if first.is_some() {
             let more = scan.events() - before;
             (events, last) = (events + more, now);
-            let mut counts = field.counts.lock();
-            (counts.events, counts.last) = (counts.events + more, now);
+            field.counts.lock().last = now;
+            if let Some(open) = &mut place.lock().open {
+                (open.first, open.tokens) = (first, events);
+            }
         }
     }
     let end = scan.finish();
@@ -215,7 +242,9 @@ async fn stream(field: &Field, sent: Instant, mut body: Incoming, begun: &Mutex<
         return Ended::Failed("its answer has no text".to_owned());
     }
     let tokens = usage.completion.unwrap_or(events);
+    let open = place.lock().open.take();
     let mut counts = field.counts.lock();
+    counts.ended.extend(open.map(|request| (request, field.clock.now())));
     if let (Some(prompt), Some(output)) = (usage.prompt, usage.completion) {
         let Told { requests, prompt: all, output: out, events: of } = counts.told;
         counts.told =
@@ -282,10 +311,10 @@ mod tests {
     #[test]
     fn a1_tokens_are_those_that_the_engine_counts() {
         let mut counts = Counts::default();
-        assert_eq!(counts.tokens(90), 90, "before it told any");
+        assert_eq!((counts.tokens(90), counts.events(90)), (90, 90), "before it told any");
         // Four tokens in each event, and one event that only ends it.
         counts.told = Told { requests: 10, prompt: 100, output: 400, events: 110 };
-        assert_eq!(counts.tokens(220), 800);
+        assert_eq!((counts.tokens(220), counts.events(800)), (800, 220));
         counts.begin(Instant::ZERO);
         assert_eq!(counts.told.requests, 10, "what was told stays");
     }

@@ -8,7 +8,8 @@ use tidegate_shared::rng::Rng;
 
 use crate::probe::dialect::Dialect;
 
-/// Percent of the mean, one after the other; their mean is 100, over each five requests.
+/// Percent of the mean, one after the other, of a prompt and of its answer; their mean is 100, over each five requests. Both are
+/// longer or shorter together, so that each brings its tokens in its share of the time, whichever of them a step meets.
 const MIX: [u64; 5] = [100, 50, 150, 75, 125];
 
 /// Common words, most of which are one token to most tokenizers.
@@ -132,11 +133,10 @@ impl Prompts {
 
     /// The next request of the mix.
     pub(super) fn next(&mut self) -> Value {
-        let part = |at: usize| MIX.get(at % MIX.len()).copied().unwrap_or(100);
-        let [prompt, output] = [self.made, self.made + self.made / MIX.len()].map(part);
+        let part = MIX.get(self.made % MIX.len()).copied().unwrap_or(100);
         self.made += 1;
-        let words = self.scale.words(self.workload.prompt_tokens * prompt / 100);
-        self.request(words, (self.workload.output_tokens * output / 100).max(2))
+        let words = self.scale.words(self.workload.prompt_tokens * part / 100);
+        self.request(words, (self.workload.output_tokens * part / 100).max(2))
     }
 
     /// A request of so many words, that asks for so many tokens.

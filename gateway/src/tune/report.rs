@@ -73,7 +73,8 @@ pub enum Event {
         target: u32,
         /// Why, for people.
         because: String,
-        /// Whether the search came to its end before the time was up, with one target left. Otherwise it is not stored.
+        /// Whether the search came to its end before the time was up, and what noise leaves open is within one of the target, or
+        /// within a sixteenth of it. Otherwise it is not stored.
         settled: bool,
         /// The least and the most that the target may be, where noise leaves that open.
         #[serde(default)]

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tidegate_scaler_core::tune::drift::Workload;
 use tidegate_scaler_core::tune::search::{self, Bounds, Found, Goals, Next, Why};
-use tidegate_scaler_core::tune::step::{GOOD, SLICE, Step};
+use tidegate_scaler_core::tune::step::{GOOD, SLICE, Step, error};
+use tidegate_scaler_core::tune::work::Work;
 use tidegate_scaler_core::tune::{Measured, curve};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
@@ -15,7 +16,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::exchange::Connection;
-use super::load::{Counts, Crew, Ended, Field, exchange};
+use super::load::{Counts, Crew, Ended, Field, Place, exchange};
 use super::prompt::Prompts;
 use super::report::{Event, Source, Step as Told, word};
 use super::stop::{SILENT, Stop};
@@ -60,7 +61,7 @@ pub struct Done {
     pub target: u32,
     /// Why, for people.
     pub because: String,
-    /// Whether the search came to its end before the time was up, with one target left.
+    /// See [`Found::settled`].
     pub settled: bool,
     /// The least and the most that the target may be, where noise leaves that open.
     pub range: Option<(u32, u32)>,
@@ -222,8 +223,8 @@ impl Bench<'_> {
     async fn probe(&mut self, body: &Value) -> Result<Option<u64>, Stop> {
         let field = Arc::clone(&self.field);
         let mut connection = Connection::new(&field.endpoint);
-        let begun = Mutex::new(false);
-        let asked = exchange(&field, &mut connection, body, &begun);
+        let place = Mutex::new(Place::default());
+        let asked = exchange(&field, &mut connection, body, &place);
         tokio::pin!(asked);
         let sent = self.job.clock.now();
         loop {
@@ -290,7 +291,7 @@ impl Bench<'_> {
         let mut waited = 0;
         let settled = loop {
             began = self.tick().await?;
-            self.show(concurrency, why, Duration::ZERO);
+            self.show(concurrency, why, Duration::ZERO, 0);
             waited += 1;
             if self.is_broken()? {
                 break false;
@@ -302,19 +303,18 @@ impl Bench<'_> {
                 break true;
             }
         };
-        let mut step = Step::new(concurrency, self.job.goals.any());
-        let mut now = began;
+        let step = Step { concurrency, goal: self.job.goals.any() };
+        let (mut work, mut now) = (Work::begin(began), began);
         if settled {
             self.field.counts.lock().begin(began);
-            let mut before = 0;
             loop {
                 now = self.tick().await?;
-                self.show(concurrency, why, now.since(began));
+                let ended = std::mem::take(&mut self.field.counts.lock().ended);
+                work.slice(now, &ended, &self.crew.open());
+                self.show(concurrency, why, now.since(began), work.tokens());
                 let broken = self.is_broken()?;
                 let counts = self.field.counts.lock();
-                step.slice(counts.events - before);
-                before = counts.events;
-                if broken || step.is_enough(counts.completed, counts.ttft.len()) {
+                if broken || step.is_enough(work.slices(), counts.completed, counts.ttft.len()) {
                     break;
                 }
                 if self.is_late() {
@@ -322,14 +322,15 @@ impl Bench<'_> {
                 }
             }
         }
-        let noisy = step.error().is_none_or(|error| error > GOOD);
-        let error = step.error().and_then(|error| u32::try_from(error).ok()).unwrap_or_default();
-        let seen = Measured { noisy, error, ..self.seen(concurrency, now.since(began)) };
+        let error = error(work.slices());
+        let noisy = error.is_none_or(|error| error > GOOD);
+        let off = error.and_then(|error| u32::try_from(error).ok()).unwrap_or_default();
+        let seen = Measured { noisy, error: off, ..self.seen(concurrency, now.since(began), work.tokens()) };
         if seen.broke() {
             // Nothing of it weighs on the next.
             self.crew.resize(0, &self.field);
         }
-        Ok(Some((seen, step.error())))
+        Ok(Some((seen, error)))
     }
 
     /// Whether the step need not go on.
@@ -346,12 +347,12 @@ impl Bench<'_> {
         Ok(seen.broke() && (refused > 0 || failed >= FAILURES))
     }
 
-    fn seen(&self, concurrency: u32, window: Duration) -> Measured {
+    fn seen(&self, concurrency: u32, window: Duration, events: u64) -> Measured {
         let counts = self.field.counts.lock();
         Measured {
             concurrency,
             window,
-            tokens: counts.tokens(counts.events),
+            tokens: counts.tokens(events),
             completed: counts.completed,
             failed: counts.failed,
             refused: counts.refused,
@@ -363,9 +364,8 @@ impl Bench<'_> {
     }
 
     /// Who looks on slowly misses some of it.
-    fn show(&self, concurrency: u32, why: Why, measured: Duration) {
-        let counts = self.field.counts.lock();
-        let tokens = counts.tokens(counts.events) as f64;
+    fn show(&self, concurrency: u32, why: Why, measured: Duration, events: u64) {
+        let tokens = self.field.counts.lock().tokens(events) as f64;
         let measured_s = measured.as_secs_f64();
         let tokens_per_s = if measured_s > 0.0 { tokens / measured_s } else { 0.0 };
         let why = word(why).to_owned();

@@ -26,6 +26,9 @@ pub(super) fn because(found: &Found, curve: &BTreeMap<u32, Point>, goals: &Goals
         ),
     };
     let text = match found.because {
+        Because::Knee { best } if let (true, Some((low, high))) = (found.settled, found.range) => {
+            format!("{}; somewhere from {low} to {high} throughput stops growing", part(best))
+        }
         Because::Knee { best } if found.settled && best != found.target && share(best) < u64::from(NEAR) => {
             format!("{}, which noise explains, and more bring no more", part(best))
         }
@@ -191,6 +194,15 @@ mod tests {
                     range: Some((1, 8)),
                 }),
                 "not certain: the replica's speed varies, and 1 to 8 may be the target; the best guess is 4: 4 at a time bring 194 tokens/s, 97 % of the most that was seen, at 8",
+            ),
+            (
+                tell(Found {
+                    target: 4,
+                    because: Because::Knee { best: 8 },
+                    settled: true,
+                    range: Some((3, 5)),
+                }),
+                "4 at a time bring 194 tokens/s, 97 % of the most that was seen, at 8; somewhere from 3 to 5 throughput stops growing",
             ),
             (told(6, Because::Places, true), "the engine runs no more than 6 at once"),
         ] {

@@ -1,10 +1,11 @@
 //! Finds how many requests a replica should work on at a time (A1), from what was measured at it: which concurrency to
-//! try next ([`search`]), when a step has been measured long enough ([`step`]), and when live traffic is another one than
+//! try next ([`search`]), what a step brought ([`work`]), when it has been measured long enough ([`step`]), and when live traffic is another one than
 //! what was measured ([`drift`]). Sends nothing and knows no engine.
 
 pub mod drift;
 pub mod search;
 pub mod step;
+pub mod work;
 
 use std::collections::BTreeMap;
 

@@ -28,7 +28,7 @@ use seen::{Seen, fine};
 pub const GAIN: u32 = 105;
 /// Percent of the best throughput that count as all of it: the same growth, seen from above.
 pub const NEAR: u32 = 95;
-/// The gap below the knee that is not worth another step: a sixteenth of it.
+/// The gap around the knee that is not worth another step: a sixteenth of it, or one.
 const FINE: u32 = 16;
 /// Visits that a point takes on which the verdict hangs,
 const VISITS: u32 = 2;
@@ -151,10 +151,10 @@ pub struct Found {
     pub target: u32,
     /// Why.
     pub because: Because,
-    /// Whether the search came to its end and noise leaves no other target open; else this is the best guess: the target
-    /// by the figures as they were seen, luck and all.
+    /// Whether the search came to its end, and whatever noise leaves open is within one of the target, or within a sixteenth
+    /// of it; else this is the best guess: the target by the figures as they were seen, luck and all.
     pub settled: bool,
-    /// The least and the most that the target may be, where noise leaves that open.
+    /// The least and the most that the knee may be, or that keeps the goals, where noise leaves that open.
     pub range: Option<(u32, u32)>,
 }
 
@@ -231,7 +231,7 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
         Some(places) if places <= most => Because::Places,
         _ => Because::Bound { most },
     };
-    let seen = Seen::of(curve, &bounds.goals);
+    let seen = Seen::of(curve, bounds);
     let (Some(knee), Some(best)) = (seen.knee(), seen.best()) else {
         return seen.limit.map_or(Next::TooLittle, |(_, limit)| Next::Nothing(limit));
     };
@@ -249,13 +249,10 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
         let range = Open::of(&seen, &bounds.goals, target, None, cap).range();
         return Next::Found(Found { target, because, settled: settled && range.is_none(), range });
     }
-    let range = seen.range();
-    let settled = settled && range.is_none();
     // Of what is not certain the best guess is what was seen, by the definition.
-    let guess = seen.guess().filter(|_| !settled);
-    let (target, best) = guess.unwrap_or((knee, best));
-    let range = if target == knee { range } else { Some(range.unwrap_or((knee, knee))) };
-    let range = range.map(|(low, high)| (low.min(target), high.max(target)));
+    let (guess, best) = seen.guess().unwrap_or((knee, best));
+    let found = seen.target().filter(|_| settled);
+    let (target, settled, range) = (found.unwrap_or(guess), found.is_some(), seen.range());
     let grows = seen.top() == best && u64::from(target) * 10 >= u64::from(best) * 9;
     let because = match seen.limit {
         Some((beyond, limit)) if grows => Because::Limit { limit, beyond },
@@ -267,7 +264,7 @@ fn verdict(measured: &BTreeMap<u32, Point>, bounds: &Bounds, settled: bool) -> N
 
 /// What is worth another step.
 fn wanted(curve: &BTreeMap<u32, Point>, bounds: &Bounds) -> Option<(u32, Why)> {
-    let seen = Seen::of(curve, &bounds.goals);
+    let seen = Seen::of(curve, bounds);
     let (Some(knee), Some(best)) = (seen.knee(), seen.best()) else {
         let slow = seen.limit.is_some_and(|(_, limit)| limit != Limit::Refused);
         return match (curve.is_empty(), slow && seen.visits(1) < VISITS) {

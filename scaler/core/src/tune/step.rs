@@ -1,6 +1,6 @@
 //! How long one concurrency is measured (A1): until its throughput is known well enough, and no longer than a limit.
 //!
-//! Throughput is counted in slices of time. Neighbouring slices resemble each other (requests begin and end together), so
+//! Throughput is counted in slices of time (`work`). Neighbouring slices resemble each other (requests begin and end together), so
 //! they are put into few groups, and the spread of the groups' means tells how far the mean of all can be off. Reads no
 //! clock: whoever measures says what each slice brought.
 
@@ -26,54 +26,45 @@ const LEAST_COMPLETED: u32 = 4;
 const LEAST_BEGUN: usize = 20;
 
 /// One step under way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Step {
-    concurrency: u32,
+    /// Requests at a time.
+    pub concurrency: u32,
     /// Whether latencies are compared with a goal.
-    goal: bool,
-    slices: Vec<u64>,
+    pub goal: bool,
 }
 
 impl Step {
-    /// A step with so many requests at a time; `goal`: their latencies are compared with a goal.
-    pub const fn new(concurrency: u32, goal: bool) -> Self {
-        Self { concurrency, goal, slices: Vec::new() }
-    }
-
-    /// Another slice has passed, in which so many tokens came.
-    pub fn slice(&mut self, tokens: u64) {
-        self.slices.push(tokens);
-    }
-
     /// Whether that is enough: throughput is known well, or is not going to be; every place has seen the end of a request, so that prompts and
     /// answers are in the mix that they have in the long run, and a percentile has values behind it; or the limit is
     /// reached.
-    pub fn is_enough(&self, completed: u32, begun: usize) -> bool {
+    /// `slices`: what each brought so far, in whatever unit.
+    pub fn is_enough(&self, slices: &[u64], completed: u32, begun: usize) -> bool {
         let whole = completed >= self.concurrency.max(LEAST_COMPLETED);
         let known = !self.goal || begun >= LEAST_BEGUN;
-        let count = self.slices.len();
-        let exact = count >= PATIENT || self.error().is_some_and(|error| error <= GOOD);
+        let count = slices.len();
+        let exact = count >= PATIENT || error(slices).is_some_and(|error| error <= GOOD);
         count >= MOST || (count >= LEAST && exact && whole && known)
     }
+}
 
-    /// How far the throughput is off, in thousandths of it (one standard error); `None` while nothing came or too little
-    /// was seen.
-    pub fn error(&self) -> Option<u128> {
-        let each = self.slices.len() / GROUPS;
-        // What does not fill the groups is left out at the front, where things may not have settled.
-        let kept = self.slices.get(self.slices.len() - each * GROUPS..)?;
-        if each == 0 {
-            return None;
-        }
-        let sums = kept.chunks(each).map(|group| group.iter().map(|tokens| u128::from(*tokens)).sum());
-        let sums: Vec<u128> = sums.collect();
-        let (count, all) = (GROUPS as u128, sums.iter().sum::<u128>());
-        if all == 0 {
-            return None;
-        }
-        let spread: u128 = sums.iter().map(|sum| (sum * count).abs_diff(all).pow(2)).sum();
-        Some((spread * 1_000_000 / (count * (count - 1) * all * all)).isqrt())
+/// How far the throughput is off, in thousandths of it (one standard error); `None` while nothing came or too little
+/// was seen.
+pub fn error(slices: &[u64]) -> Option<u128> {
+    let each = slices.len() / GROUPS;
+    // What does not fill the groups is left out at the front, where things may not have settled.
+    let kept = slices.get(slices.len() - each * GROUPS..)?;
+    if each == 0 {
+        return None;
     }
+    let sums = kept.chunks(each).map(|group| group.iter().map(|tokens| u128::from(*tokens)).sum());
+    let sums: Vec<u128> = sums.collect();
+    let (count, all) = (GROUPS as u128, sums.iter().sum::<u128>());
+    if all == 0 {
+        return None;
+    }
+    let spread: u128 = sums.iter().map(|sum| (sum * count).abs_diff(all).pow(2)).sum();
+    Some((spread * 1_000_000 / (count * (count - 1) * all * all)).isqrt())
 }
 
 #[cfg(test)]
@@ -84,12 +75,12 @@ mod tests {
 
     /// Slices until it is enough, when each has what `tokens` says and one request ends in each.
     fn length(concurrency: u32, goal: bool, mut tokens: impl FnMut(usize) -> u64) -> usize {
-        let mut step = Step::new(concurrency, goal);
+        let (step, mut slices) = (Step { concurrency, goal }, Vec::new());
         let ends = |at: usize| u32::try_from(at + 1).expect("few");
         (0..)
             .find(|at| {
-                step.slice(tokens(*at));
-                step.is_enough(ends(*at), *at + 1)
+                slices.push(tokens(*at));
+                step.is_enough(&slices, ends(*at), *at + 1)
             })
             .expect("it ends")
             + 1
@@ -119,10 +110,8 @@ mod tests {
 
     #[test]
     fn a1_the_error_is_the_standard_error_of_the_mean() {
-        let mut step = Step::new(1, false);
-        (0..GROUPS).for_each(|at| step.slice(if at % 2 == 0 { 90 } else { 110 }));
+        let slices: Vec<u64> = (0..GROUPS).map(|at| if at % 2 == 0 { 90 } else { 110 }).collect();
         // A deviation of 10.69 over the root of 8, of 100.
-        assert_eq!(step.error(), Some(37));
-        assert_eq!(Step::new(1, false).error(), None);
+        assert_eq!((error(&slices), error(&[])), (Some(37), None));
     }
 }

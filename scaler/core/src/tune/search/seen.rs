@@ -4,17 +4,14 @@
 use std::collections::BTreeMap;
 
 use super::super::{Measured, Point};
-use super::{CLOSE, FINE, GAIN, Goals, Limit, NEAR};
+use super::{Bounds, CLOSE, FINE, GAIN, Limit, NEAR};
 
 /// Tenths of a standard error that count as sure: one comparison in a hundred is wrong then.
 pub(super) const SURE: u128 = 23;
-/// Thousandths that the knee must bring for sure of what a clearly larger one does: halfway between all of it, and what it
-/// would bring if it were too low and each request brought as much as another; within these.
-const ENOUGH: std::ops::RangeInclusive<u128> = 750..=850;
+/// Thousandths of each other one that the most that the knee may be brings for sure.
+const ENOUGH: u128 = 920;
 /// The error that is no matter of luck, in thousandths: that of a few visits of a steady machine.
 const LUCK: u128 = 15;
-/// The error of one visit, in thousandths, from which on a machine's speed wanders.
-const WANDERS: u128 = 50;
 
 pub(super) fn fine(concurrency: u32) -> u32 {
     (concurrency / FINE).max(1)
@@ -28,16 +25,20 @@ pub(super) struct Seen<'a> {
     pub(super) well: Vec<(u32, &'a Measured)>,
     /// Where it ends, and what was met there.
     pub(super) limit: Option<(u32, Limit)>,
+    /// Nobody looks between those that were asked for.
+    asked: bool,
 }
 
 impl<'a> Seen<'a> {
-    pub(super) fn of(curve: &'a BTreeMap<u32, Point>, goals: &Goals) -> Self {
-        let broken = |(at, point): (&u32, &Point)| goals.broken_by(&point.all).map(|limit| (*at, limit));
+    pub(super) fn of(curve: &'a BTreeMap<u32, Point>, bounds: &Bounds) -> Self {
+        let broken =
+            |(at, point): (&u32, &Point)| bounds.goals.broken_by(&point.all).map(|limit| (*at, limit));
         let limit = curve.iter().find_map(broken);
         let before = |at: u32| limit.is_none_or(|(beyond, _)| at < beyond);
         let well = curve.iter().filter(|(at, point)| before(**at) && point.all.tokens > 0);
         let variance = variance(curve);
-        Self { curve, variance, well: well.map(|(at, point)| (*at, &point.all)).collect(), limit }
+        let well = well.map(|(at, point)| (*at, &point.all)).collect();
+        Self { curve, variance, well, limit, asked: bounds.only.is_some() }
     }
 
     pub(super) fn top(&self) -> u32 {
@@ -131,54 +132,64 @@ impl<'a> Seen<'a> {
     pub(super) fn may_grow_on(&self) -> bool {
         let Some(best) = self.best().filter(|best| *best > self.top() / 4) else { return false };
         let (ratio, off) = self.ratio(self.top(), best);
-        ratio + off >= 1_000_000 / *ENOUGH.end()
+        ratio + off >= u128::from(GAIN) * 10
     }
 
-    /// Those clearly below the knee that may be as good as the best; and of those clearly above it those that may bring a lot
-    /// more, and the one that is the knee unless the best was lucky.
-    fn open(&self) -> impl Iterator<Item = u32> {
-        let (knee, best) = (self.knee().unwrap_or(0), self.best().unwrap_or(0));
-        let guess = self.guess().map_or(knee, |(guess, _)| guess);
-        let slack = fine(knee);
-        let enough = 500 + 500 * u128::from(knee) / u128::from(knee + slack + 1);
-        let enough = enough.clamp(*ENOUGH.start(), *ENOUGH.end());
-        self.well.iter().map(|(at, _)| *at).filter(move |at| match *at {
-            at if at + slack < knee => {
-                let (ratio, off) = self.ratio(at, best);
-                ratio + off >= u128::from(NEAR) * 10
-            }
-            at if at > knee + slack => {
-                let (ratio, off) = self.ratio(knee, at);
-                at == guess || ratio < enough + off
-            }
-            _ => false,
-        })
+    /// The least and the most that the knee may be. Whatever was measured below the least surely brings less than [`NEAR`]
+    /// percent of the best; the most surely brings [`ENOUGH`] of each other one.
+    fn span(&self) -> Option<(u32, u32)> {
+        let best = self.best()?;
+        let all = |at: u32| {
+            let (ratio, off) = self.ratio(at, best);
+            ratio + off >= u128::from(NEAR) * 10
+        };
+        let enough = |at: u32| {
+            self.well.iter().all(|(other, _)| {
+                let (ratio, off) = self.ratio(at, *other);
+                *other == at || ratio >= ENOUGH + off
+            })
+        };
+        let measured = || self.well.iter().map(|(at, _)| *at);
+        let low = measured().find(|at| all(*at))?;
+        let high = measured().find(|at| *at >= low && enough(*at)).unwrap_or(self.top());
+        let least = if self.asked { low } else { self.below(low).unwrap_or(0) + 1 };
+        Some((least, high))
     }
 
-    /// The least and the most that the knee may be, where noise leaves open that it is another one.
+    /// The target that is within the slack of the least and of the most that the knee may be; of several that which is
+    /// nearest to what was seen. `None` where noise leaves more open than that.
+    pub(super) fn target(&self) -> Option<u32> {
+        let ((low, high), (guess, _)) = (self.span()?, self.guess()?);
+        let near = |at: &u32| *at + fine(*at) >= high && *at <= low + fine(*at);
+        self.well.iter().map(|(at, _)| *at).filter(near).min_by_key(|at| at.abs_diff(guess))
+    }
+
+    /// The least and the most that the knee may be, what was seen among them, where that is more than one.
     pub(super) fn range(&self) -> Option<(u32, u32)> {
-        let knee = self.knee()?;
-        self.open().fold(None, |range, at| {
-            let (low, high) = range.unwrap_or((knee, knee));
-            Some((low.min(at), high.max(at)))
-        })
+        let ((low, high), (guess, _)) = (self.span()?, self.guess()?);
+        (low < high).then(|| (low.min(guess), high.max(guess)))
     }
 
-    /// Of what leaves the knee open, and what it is compared with, the one that was measured least.
+    /// What was not measured and has to be, or else, of what leaves the target open, the one that was measured least.
     pub(super) fn unsure(&self) -> Option<u32> {
-        let knee = self.knee()?;
-        // The neighbour below the knee may be as good, so what is below that must be known.
-        let clear = knee.saturating_sub(fine(knee) + 1);
-        let near = self.well.iter().any(|(at, _)| (clear..knee - 1).contains(at));
-        if self.variance > WANDERS.pow(2) && clear > 0 && !near {
-            return Some(clear);
-        }
-        let mut open: Vec<u32> = self.open().collect();
-        if open.is_empty() {
+        let ((low, high), (guess, _), best) = (self.span()?, self.guess()?, self.best()?);
+        if self.target().is_some() {
             return None;
         }
-        open.extend([knee].into_iter().chain(self.best()));
-        open.into_iter().min_by_key(|at| self.visits(*at))
+        let middle = low + (high - low) / 2;
+        let unseen =
+            self.visits(middle) == 0 && middle + fine(middle) >= high && middle <= low + fine(middle);
+        let above = self.well.iter().map(|(at, _)| *at).find(|at| *at >= low).unwrap_or(low);
+        match () {
+            () if unseen => return Some(middle),
+            () if above - low > fine(above) => return Some(low + (above - low) / 2),
+            () => {}
+        }
+        let rivals = self.well.iter().map(|(at, _)| *at).filter(|other| {
+            let (ratio, off) = self.ratio(guess, *other);
+            ratio < ENOUGH + off
+        });
+        rivals.chain([above, guess, best]).min_by_key(|at| self.visits(*at))
     }
 }
 

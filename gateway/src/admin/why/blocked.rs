@@ -99,16 +99,20 @@ fn under_cap(facts: &Facts<'_>, reason: &ScaleReason) -> Option<(String, String)
     Some((text, CAPPED.to_owned()))
 }
 
-/// What is wanted and not there.
+/// What is wanted and not there, with what asks for it.
 fn wanted(facts: &Facts<'_>) -> String {
     let Some(decision) = facts.decision() else { return String::new() };
-    let missing = decision.target.saturating_sub(facts.current());
-    let more =
-        format!("{} more {} wanted", missing.max(1), pick(missing.max(1), "replica is", "replicas are"));
-    if decision.needed > 0 && decision.needed >= decision.target {
-        format!("{more} ({})", facts.needs(decision))
-    } else {
-        decision.wants().map_or(more.clone(), |cause| format!("{more} ({cause})"))
+    let current = facts.current();
+    // What the load needs may be more than `max`, and what else is wanted more than the load needs.
+    let waited = decision.waited();
+    let by_load = decision.needed >= decision.target && decision.needed > current && waited.is_none();
+    let missing = if by_load { decision.needed } else { decision.target }.saturating_sub(current).max(1);
+    let beside = if current == 0 { String::new() } else { format!(" beside the {current} there") };
+    let more = format!("{missing} more {} wanted{beside}", pick(missing, "replica is", "replicas are"));
+    match waited.or_else(|| decision.wants().filter(|_| !by_load)) {
+        None if by_load => format!("{more} ({})", facts.needs(decision)),
+        None => more,
+        Some(cause) => format!("{more} ({cause})"),
     }
 }
 

@@ -150,6 +150,10 @@ impl Facts<'_> {
     pub(super) fn needs(&self, decision: &ScaleDecision) -> String {
         let ScaleDecision { demand, queued, promised, needed, load, rule, .. } = decision;
         let replicas = count(*needed, "replica");
+        // The load needs no more, and figures of it would not add up to what is wanted.
+        if let Some(waited) = decision.waited() {
+            return format!("{waited}, which asks for more than the {} there", decision.current);
+        }
         if decision.engine_queue > 0 {
             return format!("{}, which needs {replicas}", decision.crowded());
         }

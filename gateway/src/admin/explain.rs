@@ -85,7 +85,7 @@ fn unstartable(admin: &Admin, pool: &Arc<Pool>) -> Option<String> {
     }
     let view = admin.view(watched, &one_more, one_more.at);
     let why = why::startless(&watched.resizer.sizing(), &view);
-    Some(why.unwrap_or_else(|| "growth is blocked".to_owned()))
+    Some(why.map(|startless| startless.why).unwrap_or_else(|| "growth is blocked".to_owned()))
 }
 
 fn operation(path: &str) -> Result<Operation, ApiError> {

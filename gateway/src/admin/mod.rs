@@ -14,6 +14,7 @@ pub mod route;
 mod serve;
 pub mod status;
 pub mod stopping;
+mod trouble;
 pub(crate) mod tune;
 pub mod tuned;
 pub mod why;
@@ -52,6 +53,7 @@ use status::{
     RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use stopping::Since;
+use trouble::Place;
 use tune::Feed;
 
 const PHASES: [Phase; 7] = [
@@ -148,6 +150,10 @@ impl Admin {
         let whole = why::is_whole(&view, &seen.replicas);
         let bare = watched.provider != "static" && why::is_bare(&seen.replicas);
         let startless = why::startless(&sizing, &view).filter(|_| bare);
+        let (name, provider, misfit) = (watched.pool.name(), watched.provider, watched.resizer.misfit());
+        let place =
+            Place { name, provider, seen: &seen, view: &view, misfit, startless: startless.as_ref(), now };
+        let trouble = place.trouble();
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
             let age = past.age + lasting.since(Instant::ZERO);
@@ -177,18 +183,13 @@ impl Admin {
             sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),
-            trouble: view
-                .provider_error
-                .clone()
-                .or_else(|| why::unanswered(&format!("provider {}", watched.provider), &view, now))
-                .or_else(|| watched.resizer.misfit())
-                .or_else(|| view.last_failure.clone())
-                .or_else(|| why::held(watched.pool.name(), &view).map(|(held, _)| held))
-                .or_else(|| why::refuses(startless.as_deref(), &seen))
-                .or_else(|| why::shut(watched.provider != "static", &seen.replicas))
-                .or_else(|| view.clinging.values().next().cloned())
-                .or_else(|| why::lost(&view, seen.at).filter(|_| !whole)),
-            startless,
+            startless_told: trouble
+                .as_ref()
+                .zip(startless.as_ref())
+                .is_some_and(|(told, why)| told.tells(why)),
+            startless: startless.map(|startless| startless.why),
+            trouble_is: trouble.as_ref().and_then(|trouble| trouble.line),
+            trouble: trouble.map(|trouble| trouble.text),
             news: why::made_good(&view, seen.at).filter(|_| whole),
         }
     }

@@ -57,8 +57,7 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }
-    let told = |why: &&String| deployment.trouble.as_ref().is_some_and(|trouble| trouble.contains(*why));
-    if let Some(why) = deployment.startless.as_ref().filter(|why| !told(why)) {
+    if let Some(why) = deployment.startless.as_ref().filter(|_| !deployment.startless_told) {
         let known = deployment.money.is_none_or(|money| money.rate.is_some());
         let none = if known { "no replica runs" } else { "no replica is known to run" };
         let told = format!("{none}, and none can be started: {why}");

@@ -68,6 +68,8 @@ pub struct ControlView {
     /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
     /// lines (C1).
     pub lost: Option<(Instant, String)>,
+    /// What the provider said of room when it last had none for a start; `None` once it takes one, or one fails otherwise (C2).
+    pub no_room: Option<String>,
     /// The last start or wake that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
     /// What to do about it, where its provider had held the replica.
@@ -200,6 +202,11 @@ impl ControlStatus {
         let mut view = self.lock();
         view.starts_failed += 1;
         (view.last_failure, view.mend) = (Some(what), view.held.get(&id).cloned());
+    }
+
+    /// A start has ended; `none` where its provider has no room.
+    pub(super) fn room(&self, none: Option<String>) {
+        self.lock().no_room = none;
     }
 
     pub(super) fn wake_failed(&self, what: String) {

@@ -148,7 +148,9 @@ fn what(facts: &Facts<'_>, blocked: Blocked) -> String {
                 .min_by_key(|offer| offer.price);
             let dearer =
                 dearer.map(|offer| format!("; the next with room is {}", told(offer))).unwrap_or_default();
-            format!("{}{cap} {} no room left{dearer}", of_those(usable), pick(usable, "has", "have"))
+            let said = facts.view.no_room.as_deref().and_then(|said| said.lines().next());
+            let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
+            format!("{}{cap} {} no room left{said}{dearer}", of_those(usable), pick(usable, "has", "have"))
         }
         Blocked::NoFit => {
             let need = memory(facts.sizing.memory.unwrap_or_default());

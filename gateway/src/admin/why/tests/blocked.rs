@@ -31,6 +31,8 @@ fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
         so,
         &format!("{wanted}the one offer that fits within the price cap of $1.50/h has no room left; the next with room is h100 at $2.00/h, 80 GiB, 3 free"),
     );
+    case.view.no_room = Some("none of 4 is free\nask ops".to_owned());
+    assert!(case.finding(line).text.contains("has no room left (none of 4 is free); the next"), "as it says");
     case.decide(|decision| decision.reason = ScaleReason::NoFit);
     case.sizing.memory = Some(141 << 30);
     case.says(line, so, &format!("{wanted}the model needs 141 GiB and the largest offer has 80 GiB"));

@@ -141,6 +141,9 @@ fn e2_a_failed_stop_is_told_as_such_and_as_no_failed_start() {
     let found = case.finding(Line::StopsFail);
     assert_eq!(found.text, "chat-7 could not be stopped: stop: exit status: 1; it said: no such host");
     assert_eq!(found.details, ["chat-8 could not"]);
+    let again =
+        "each is tried again 5 s after the last try, and costs until it is gone: look at the provider";
+    assert_eq!(found.advice.as_deref(), Some(again));
     assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
 }
 

@@ -27,7 +27,8 @@ pub struct ControlStatus {
     pub(super) basis: Basis,
 }
 
-/// What one control loop shows at one moment.
+/// What one control loop shows at one moment. What it costs is no part of it: that goes on between two evaluations, and the
+/// [`House`](crate::house::House) tells it to whoever asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControlView {
     /// The newest decision; none before the first evaluation, and never one for a static fleet.
@@ -38,9 +39,6 @@ pub struct ControlView {
     pub history: VecDeque<ScaleDecision>,
     /// How many decisions each kind of reason led to, counted where `history` is extended.
     pub by_reason: BTreeMap<&'static str, u64>,
-    /// What it costs at the moment of asking, which only the [`House`](crate::house::House) knows: nothing until somebody puts
-    /// in [`House::spending`](crate::house::House::spending).
-    pub spending: Spending,
     /// When the provider last told what runs; `None` until it has.
     pub listed: Option<Instant>,
     /// Since when it is asked for the first time; `None` once it has answered, or failed to.

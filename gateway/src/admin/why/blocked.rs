@@ -210,7 +210,7 @@ fn told(offer: &Offer) -> String {
 /// Scale-up stopped while credit is empty.
 pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     let line = Line::NoCredit;
-    let spending = facts.view.spending;
+    let spending = facts.spending;
     let Some(left) = spending.credit.filter(|_| facts.sized) else { return line.no("no credit is counted") };
     let spent = format!("{} spent here", spending.spent);
     if left.0 > 0 {

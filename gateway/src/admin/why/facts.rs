@@ -1,6 +1,6 @@
 //! What the findings are made from: one deployment at one moment, as all parts of the gateway know it.
 
-use tidegate_scaler::control::{ControlView, Listed};
+use tidegate_scaler::control::{ControlView, Listed, Spending};
 use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
@@ -24,6 +24,8 @@ pub(super) struct Facts<'a> {
     /// Its replicas in the order of `seen`.
     pub(super) replicas: &'a [Known],
     pub(super) view: &'a ControlView,
+    /// What it costs at this moment.
+    pub(super) spending: Spending,
     /// What all deployments together cost now.
     pub(super) burn: Price,
     /// How old it is what is known of that, at worst.

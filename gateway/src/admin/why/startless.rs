@@ -6,6 +6,7 @@ use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_scaler_core::offer::{Blocked, choose};
 use tidegate_shared::demand::Observation;
+use tidegate_shared::offer::Money;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
@@ -28,8 +29,12 @@ pub(in crate::admin) struct Startless {
     pub(in crate::admin) why: String,
 }
 
-/// What keeps every start from happening; `None` where nothing does.
-pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option<Startless> {
+/// What keeps every start from happening, with so much `credit` left where it is counted; `None` where nothing does.
+pub(in crate::admin) fn startless(
+    sizing: &Sizing,
+    view: &ControlView,
+    credit: Option<Money>,
+) -> Option<Startless> {
     let of = |line, why: &str| Some(Startless { line, why: why.to_owned() });
     if sizing.ceiling() == 0 {
         return of(Line::NothingStarts, "max is 0");
@@ -43,7 +48,7 @@ pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option
     }
     let outlook = view.outlook.as_ref()?;
     // The balance is of this moment, what was evaluated may be older.
-    if outlook.broke && view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
+    if outlook.broke && credit.is_some_and(|credit| credit.0 <= 0) {
         return of(Line::NoCredit, "the credit is used up");
     }
     if let Some(room) = outlook.room.filter(|room| room.left == 0 && !room.comes) {
@@ -88,7 +93,7 @@ pub(in crate::admin) fn shut(sized: bool, replicas: &[ReplicaFacts]) -> Option<S
 /// Nothing runs, and no request starts a replica; told where no other question is about it.
 pub(super) fn finding(facts: &Facts<'_>) -> Option<Finding> {
     let bare = facts.sized && is_bare(&facts.seen.replicas);
-    let why = startless(facts.sizing, facts.view).filter(|_| bare)?.why;
+    let why = startless(facts.sizing, facts.view, facts.spending.credit).filter(|_| bare)?.why;
     let nothing = if facts.view.listed.is_some() { "nothing runs" } else { "nothing is known to run" };
     let text = format!("{nothing}, and no request starts a replica, because {why}: requests get 503");
     let line = Line::NothingStarts.now(text);

@@ -99,7 +99,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     let mut case = Case::new(1, 40, 2, ScaleReason::NoCredit);
     case.decide(|decision| decision.target = 2);
     let (line, spent) = (Line::NoCredit, Money(60_004_999));
-    case.view.spending = Spending { spent, rate: Price(1_350_000), credit: None };
+    case.spending = Spending { spent, rate: Price(1_350_000), credit: None };
     case.credit(-20_000);
     case.says(
         line,
@@ -118,7 +118,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
         Standing::Ahead,
         "$1.35 of credit is left, $60.00 spent here; it lasts 30 m at $2.70/h for all deployments",
     );
-    case.view.spending.credit = Some(Money(1_350_000_000));
+    case.spending.credit = Some(Money(1_350_000_000));
     assert_eq!(case.finding(line).standing, Standing::No);
     case.burn = Price::FREE;
     case.says(
@@ -126,7 +126,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
         Standing::No,
         "$1350.00 of credit is left, $60.00 spent here; nothing costs anything now",
     );
-    case.view.spending.credit = None;
+    case.spending.credit = None;
     case.says(line, Standing::No, "no credit is counted");
 }
 

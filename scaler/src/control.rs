@@ -47,7 +47,7 @@ const LIST_LIMIT: Duration = Duration::from_secs(10);
 /// The first pause after a provider did not answer, and the last; it doubles.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The pause before a failed stop is tried again.
-const STOP_RETRY: Duration = Duration::from_secs(5);
+pub const STOP_RETRY: Duration = Duration::from_secs(5);
 /// How long the end of the loop waits for provider calls under way when the fleet is kept.
 const CALLS_LIMIT: Duration = Duration::from_secs(10);
 /// How often a fixed fleet is listed when its provider tells of no change.

@@ -157,7 +157,7 @@ async fn e2_growth_that_is_blocked_tells_by_what_and_what_would_be_next() {
     let found = finding(&gateway, "blocked", "now").await;
     assert_eq!(
         text(&found),
-        "1 more replica is wanted (2 in progress need 2 replicas), but the gateway may have 1 replica over all \
+        "1 more replica is wanted beside the 1 there (2 in progress need 2 replicas), but the gateway may have 1 replica over all \
          deployments, and has it; no other deployment has one to spare"
     );
     assert_eq!(found["advice"], "raise budget.replicas, or lower min or max of another deployment");

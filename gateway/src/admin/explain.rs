@@ -83,9 +83,9 @@ fn unstartable(admin: &Admin, pool: &Arc<Pool>) -> Option<String> {
     if starts != Some(Starts::Blocked) || !why::is_bare(&one_more.replicas) {
         return None;
     }
-    let view = admin.view(watched, &one_more, one_more.at);
-    let why = why::startless(&watched.resizer.sizing(), &view);
-    Some(why.unwrap_or_else(|| "growth is blocked".to_owned()))
+    let (view, spending) = (watched.control.view_of(&one_more), admin.spending(watched, one_more.at));
+    let why = why::startless(&watched.resizer.sizing(), &view, spending.credit);
+    Some(why.map(|startless| startless.why).unwrap_or_else(|| "growth is blocked".to_owned()))
 }
 
 fn operation(path: &str) -> Result<Operation, ApiError> {

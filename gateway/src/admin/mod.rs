@@ -14,6 +14,7 @@ pub mod route;
 mod serve;
 pub mod status;
 pub mod stopping;
+mod trouble;
 pub(crate) mod tune;
 pub mod tuned;
 pub mod why;
@@ -26,7 +27,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTI
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use tidegate_scaler::control::{ControlStatus, ControlView, Helm};
+use tidegate_scaler::control::{ControlStatus, ControlView, Helm, Spending};
 use tidegate_scaler::house::House;
 use tidegate_scaler::orphans::Orphanage;
 use tidegate_scaler::store::{Past, Store};
@@ -52,6 +53,7 @@ use status::{
     RecordsStatus, ReplicaStatus, Status, TlsStatus, UnfitStatus,
 };
 use stopping::Since;
+use trouble::Place;
 use tune::Feed;
 
 const PHASES: [Phase; 7] = [
@@ -132,22 +134,25 @@ impl Admin {
         }
     }
 
-    /// What the loop of a deployment shows, with what it would decide on `seen`, and what it costs as of `now`.
-    fn view(&self, watched: &Watched, seen: &Observation, now: Instant) -> ControlView {
-        let spending = self.house.spending(watched.pool.name(), now);
-        ControlView { spending, ..watched.control.view_of(seen) }
+    /// What a deployment costs, as of `now`.
+    fn spending(&self, watched: &Watched, now: Instant) -> Spending {
+        self.house.spending(watched.pool.name(), now)
     }
 
     fn deployment(&self, watched: &Watched, now: Instant) -> DeploymentStatus {
         let (seen, known, conversations) = watched.pool.inspect();
-        let view = self.view(watched, &seen, now);
+        let (view, spending) = (watched.control.view_of(&seen), self.spending(watched, now));
         // Ages of what is kept go on while the machine sleeps.
         let lasting = self.house.lasting(seen.at);
         let replicas = replicas(watched, &seen, &known, &view);
         let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
         let whole = why::is_whole(&view, &seen.replicas);
         let bare = watched.provider != "static" && why::is_bare(&seen.replicas);
-        let startless = why::startless(&sizing, &view).filter(|_| bare);
+        let startless = why::startless(&sizing, &view, spending.credit).filter(|_| bare);
+        let (name, provider, misfit) = (watched.pool.name(), watched.provider, watched.resizer.misfit());
+        let place =
+            Place { name, provider, seen: &seen, view: &view, misfit, startless: startless.as_ref(), now };
+        let trouble = place.trouble();
         let told = |decision| DecisionStatus::new(decision, seen.at);
         let before = self.past.get(watched.pool.name()).into_iter().flatten().map(|past| {
             let age = past.age + lasting.since(Instant::ZERO);
@@ -171,24 +176,18 @@ impl Admin {
                 ..told(decision)
             }),
             decisions: view.history.iter().rev().map(told).chain(before).take(MOST_DECISIONS).collect(),
-            money: (watched.provider != "static").then(|| {
-                MoneyStatus::new(view.spending, view.listed(now), sizing.worst_case(base_fee), base_fee)
-            }),
+            money: (watched.provider != "static")
+                .then(|| MoneyStatus::new(spending, view.listed(now), sizing.worst_case(base_fee), base_fee)),
             sizing: manage::sizing(watched, None, lasting).sizing,
             tuning: tune::running(watched.pool.name(), &seen),
             drift: drift::told(watched, watched.resizer.tuned(lasting).as_ref()),
-            trouble: view
-                .provider_error
-                .clone()
-                .or_else(|| why::unanswered(&format!("provider {}", watched.provider), &view, now))
-                .or_else(|| watched.resizer.misfit())
-                .or_else(|| view.last_failure.clone())
-                .or_else(|| why::held(watched.pool.name(), &view).map(|(held, _)| held))
-                .or_else(|| why::refuses(startless.as_deref(), &seen))
-                .or_else(|| why::shut(watched.provider != "static", &seen.replicas))
-                .or_else(|| view.clinging.values().next().cloned())
-                .or_else(|| why::lost(&view, seen.at).filter(|_| !whole)),
-            startless,
+            startless_told: trouble
+                .as_ref()
+                .zip(startless.as_ref())
+                .is_some_and(|(told, why)| told.tells(why)),
+            startless: startless.map(|startless| startless.why),
+            trouble_is: trouble.as_ref().and_then(|trouble| trouble.line),
+            trouble: trouble.map(|trouble| trouble.text),
             news: why::made_good(&view, seen.at).filter(|_| whole),
         }
     }
@@ -199,15 +198,16 @@ impl Admin {
             let (seen, _, conversations) = watched.pool.inspect();
             let name = |id| replica_name(watched.pool.name(), id);
             let count = |phase| seen.replicas.iter().filter(|facts| facts.phase == phase).count();
-            let view = self.view(watched, &seen, self.gateway.clock.now());
+            let (now, view) = (self.gateway.clock.now(), watched.control.view_of(&seen));
+            let spending = self.spending(watched, now);
             let judged = watched.pool.judged();
             if watched.provider != "static" {
                 let Deployment { sizing, base_fee, .. } = watched.resizer.settings();
                 watched.meter.growth(&Growth {
                     blocks: view.newest.iter().flat_map(ScaleDecision::blocks).cloned().collect(),
-                    rate: view.listed.map(|_| view.spending.rate),
-                    most: sizing.worst_case(base_fee).map(|most| most.max(view.spending.rate)),
-                    credit: view.spending.credit,
+                    rate: view.listed.map(|_| spending.rate),
+                    most: sizing.worst_case(base_fee).map(|most| most.max(spending.rate)),
+                    credit: spending.credit,
                 });
             }
             watched.meter.gauges(&Figures {

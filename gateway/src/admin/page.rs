@@ -87,6 +87,13 @@ mod tests {
     }
 
     #[test]
+    fn e1_money_is_written_by_the_gateway_and_nothing_is_found_by_its_words() {
+        for own in ["$$", "price_cap", "dollars", ".includes(status."] {
+            assert!(!HTML.contains(own), "{own}");
+        }
+    }
+
+    #[test]
     fn it_is_small() {
         assert!(HTML.len() < 32 << 10);
     }

@@ -23,6 +23,7 @@ use super::dollars;
 use super::drain::DrainState;
 use super::manage::SizingValue;
 use super::stopping::StoppingStatus;
+use super::why::Line;
 use crate::endpoint::Engine;
 use crate::pool::{Trust, Unfit};
 use crate::server::certificate::Shown;
@@ -206,12 +207,17 @@ pub struct DeploymentStatus {
     pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
+    /// Which question of `/deployments/{name}/why` tells more of it; absent where none does.
+    pub trouble_is: Option<Line>,
     /// What happened lately and is made good, for people: a replica that was lost and replaced (C1).
     #[serde(default)]
     pub news: Option<String>,
     /// Why the next request would start no replica, though none runs, for people; absent where one runs or can be started.
     #[serde(default)]
     pub startless: Option<String>,
+    /// Whether `trouble` says so already.
+    #[serde(default)]
+    pub startless_told: bool,
 }
 
 /// One replica.

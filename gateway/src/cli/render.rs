@@ -4,13 +4,10 @@
 //! Never prints a control character that came from an engine, and colours only where the style says so.
 
 use tidegate_scaler_core::config::Mode;
-use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::Phase;
 
 use crate::admin::drain::DrainState;
-use crate::admin::status::{
-    DecisionStatus, DeploymentStatus, MoneyStatus, ReplicaStatus, Status, UnfitStatus, Worst,
-};
+use crate::admin::status::{DecisionStatus, DeploymentStatus, ReplicaStatus, Status, UnfitStatus};
 
 use super::grid::{Cell, Grid, age, counted, sentence};
 use super::scale::{origin, shown};
@@ -41,8 +38,8 @@ pub(super) fn render(status: &Status, style: Style) -> String {
 fn block(deployment: &DeploymentStatus, style: Style) -> String {
     let name = style.paint(Tint::Bold, &clean(&deployment.name));
     let mut text = format!("{name}  {}\n  {}\n", size(deployment), load(deployment));
-    if let Some(money) = deployment.money.and_then(money) {
-        text.push_str(&format!("  {money}\n"));
+    if let Some(money) = deployment.money.as_ref().and_then(|money| money.text.as_ref()) {
+        text.push_str(&sentence("", money, None, style));
     }
     if let Some(origins) = origins(deployment) {
         text.push_str(&sentence("", &origins, None, style));
@@ -57,9 +54,8 @@ fn block(deployment: &DeploymentStatus, style: Style) -> String {
     if let Some(drift) = &deployment.drift {
         text.push_str(&sentence("drift: ", drift, Some(Tint::Yellow), style));
     }
-    let told = |why: &&String| deployment.trouble.as_ref().is_some_and(|trouble| trouble.contains(*why));
-    if let Some(why) = deployment.startless.as_ref().filter(|why| !told(why)) {
-        let known = deployment.money.is_none_or(|money| money.rate.is_some());
+    if let Some(why) = deployment.startless.as_ref().filter(|_| !deployment.startless_told) {
+        let known = deployment.money.as_ref().is_none_or(|money| money.rate.is_some());
         let none = if known { "no replica runs" } else { "no replica is known to run" };
         let told = format!("{none}, and none can be started: {why}");
         text.push_str(&sentence("", &told, Some(Tint::Yellow), style));
@@ -134,30 +130,6 @@ fn load(deployment: &DeploymentStatus) -> String {
         "{in_flight} in flight, {queued} queued{waited}{told}, {}",
         counted(*conversations, "conversation")
     )
-}
-
-/// What it costs, where anything has a price.
-fn money(money: MoneyStatus) -> Option<String> {
-    let MoneyStatus { spent, rate, listed_s, worst_case, worst_is, credit } = money;
-    if (spent, rate.unwrap_or_default(), worst_case, credit) == (Money::default(), Price::FREE, None, None) {
-        return None;
-    }
-    let what = match worst_is {
-        Some(Worst::Cap) => " (max × price_cap)",
-        Some(Worst::CapAndFee) => " (max × (price_cap + base_fee))",
-        Some(Worst::Running) => " (what runs now: over max × price_cap)",
-        None => "",
-    };
-    let worst = worst_case.map(|worst| format!(", {worst} at most{what}")).unwrap_or_default();
-    let credit = credit.map(|credit| format!("; credit {credit}")).unwrap_or_default();
-    let rate = match (rate, listed_s) {
-        (None, _) => "cost not known yet: the provider has not answered".to_owned(),
-        (Some(rate), None) => format!("{rate} now"),
-        (Some(rate), Some(listed)) => {
-            format!("{rate} as of {} ago: the provider does not answer", age(listed))
-        }
-    };
-    Some(format!("{rate}{worst}, {spent} spent{credit}"))
 }
 
 fn replicas(replicas: &[ReplicaStatus], style: Style) -> String {

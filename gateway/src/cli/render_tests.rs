@@ -1,8 +1,5 @@
 //! How the status of a gateway looks.
 
-use tidegate_scaler::control::{Listed, Spending};
-use tidegate_shared::time::Duration;
-
 use super::*;
 
 /// A terminal of 80 columns.
@@ -189,31 +186,4 @@ fn e1_decisions_that_change_nothing_are_told_in_one_row() {
   18 s ago         0  steady at 18
 ";
     assert_eq!(decisions(&all, NARROW), expected);
-}
-
-#[test]
-fn m2_money_is_told_as_old_as_it_is_and_what_is_not_known_is_no_zero() {
-    let told = |listed| {
-        let spending =
-            Spending { spent: Money(150_000), rate: Price(72_000_000), credit: Some(Money(300_000)) };
-        money(MoneyStatus::new(spending, listed, None, Price::FREE)).expect("money is spent")
-    };
-    assert_eq!(told(Listed::Now), "$72.00/h now, $0.15 spent; credit $0.30");
-    let silent = "$72.00/h as of 40 s ago: the provider does not answer, $0.15 spent; credit $0.30";
-    assert_eq!(told(Listed::Ago(Duration::from_secs(40))), silent);
-    let never = "cost not known yet: the provider has not answered, $0.15 spent; credit $0.30";
-    assert_eq!(told(Listed::Never), never);
-    assert_eq!(money(MoneyStatus::new(Spending::default(), Listed::Never, None, Price::FREE)), None);
-}
-
-#[test]
-fn m2_the_worst_case_is_labelled_by_what_it_is() {
-    let told = |rate, fee| {
-        let spending = Spending { spent: Money(0), rate: Price(rate), credit: None };
-        money(MoneyStatus::new(spending, Listed::Now, Some(Price(2_250_000)), Price(fee))).expect("a cap")
-    };
-    assert_eq!(told(0, 0), "$0.00/h now, $2.25/h at most (max × price_cap), $0.00 spent");
-    assert_eq!(told(0, 1), "$0.00/h now, $2.25/h at most (max × (price_cap + base_fee)), $0.00 spent");
-    let running = "$6.00/h now, $6.00/h at most (what runs now: over max × price_cap), $0.00 spent";
-    assert_eq!(told(6_000_000, 1), running);
 }

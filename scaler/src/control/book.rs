@@ -226,13 +226,22 @@ impl Book {
         self.members.insert(id, member);
     }
 
-    /// The start call has ended. An error leaves nothing behind.
-    pub(super) fn start_ended(&mut self, id: ReplicaId, result: Result<(), String>) -> Option<News> {
+    /// The start call has ended. An error leaves nothing behind; one that found `no_room` is no failed start.
+    pub(super) fn start_ended(
+        &mut self,
+        id: ReplicaId,
+        result: Result<(), String>,
+        no_room: bool,
+    ) -> Option<News> {
         let member = self.members.get_mut(&id)?;
         member.busy = false;
         let Err(why) = result else { return None };
         let told = self.members.remove(&id)?.end.is_some_and(|end| end.told);
-        (!told).then_some((id, Change::StartFailed { why }))
+        let change = match no_room {
+            true => Change::Gone { why: format!("there is no room for it: {why}") },
+            false => Change::StartFailed { why },
+        };
+        (!told).then_some((id, change))
     }
 
     /// The stop call has ended; after an error it is called again, not before `again`, and so is one that did nothing.

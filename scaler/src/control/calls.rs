@@ -31,7 +31,27 @@ pub(super) struct Call {
     id: ReplicaId,
     kind: CallKind,
     /// How it sleeps, of one that was parked.
-    result: Result<Option<Way>, String>,
+    result: Result<Option<Way>, Failure>,
+}
+
+/// Why a provider call has failed.
+struct Failure {
+    why: String,
+    /// The provider has no room, which is no fault of what was to be started.
+    no_room: bool,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, no_room: false }
+    }
+}
+
+impl From<ProviderError> for Failure {
+    fn from(error: ProviderError) -> Self {
+        let no_room = matches!(error, ProviderError::NoRoom { .. });
+        Self { why: error.reason(), no_room }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,24 +91,26 @@ impl Control {
         let work = async move {
             let done = |()| None;
             recorded.written().await;
-            match asked {
-                CallKind::Start(offer) => {
-                    provider.start(id, offer).await.map(done).map_err(ProviderError::reason)
+            let result: Result<Option<Way>, Failure> = match asked {
+                CallKind::Start(offer) => provider.start(id, offer).await.map(done).map_err(Failure::from),
+                CallKind::Park => {
+                    park(&*fleet, &*provider, id, given_up).await.map(Some).map_err(Failure::from)
                 }
-                CallKind::Park => park(&*fleet, &*provider, id, given_up).await.map(Some),
                 CallKind::Wake(Way::Engine) => {
-                    patiently(fleet.wake(id), WAKE_LIMIT, given_up).await.and_then(|woken| woken).map(done)
+                    let woken = patiently(fleet.wake(id), WAKE_LIMIT, given_up).await;
+                    woken.and_then(|woken| woken).map(done).map_err(Failure::from)
                 }
-                CallKind::Wake(Way::Provider) => {
-                    let unparked = within(provider.unpark(id), WAKE_LIMIT).await?;
-                    unparked.map(done).map_err(ProviderError::reason)
-                }
-                CallKind::Stop => provider.stop(id).await.map(done).map_err(ProviderError::reason),
-            }
+                CallKind::Wake(Way::Provider) => match within(provider.unpark(id), WAKE_LIMIT).await {
+                    Ok(unparked) => unparked.map(done).map_err(Failure::from),
+                    Err(late) => Err(late.into()),
+                },
+                CallKind::Stop => provider.stop(id).await.map(done).map_err(Failure::from),
+            };
+            result
         };
         let call = async move {
             let result = AssertUnwindSafe(work).catch_unwind().await;
-            let result = result.unwrap_or_else(|_| Err("the provider panicked over it".to_owned()));
+            let result = result.unwrap_or_else(|_| Err("the provider panicked over it".to_owned().into()));
             Call { id, kind, result }
         };
         self.calls.spawn(call.in_current_span());
@@ -97,12 +119,15 @@ impl Control {
     pub(super) fn settle(&mut self, call: Result<Call, JoinError>) {
         // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
         let Ok(Call { id, kind, result }) = call else { return };
+        let no_room = result.as_ref().is_err_and(|failure| failure.no_room);
+        let result = result.map_err(|failure| failure.why);
         let news = match kind {
             CallKind::Start(_) => {
                 if result.is_err() {
                     self.house.ends(&self.name, id, self.now());
                 }
-                self.book.start_ended(id, result.map(drop))
+                self.status.room(result.as_ref().err().filter(|_| no_room).cloned());
+                self.book.start_ended(id, result.map(drop), no_room)
             }
             CallKind::Park => {
                 self.waits.remove(&id);

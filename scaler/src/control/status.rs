@@ -27,7 +27,8 @@ pub struct ControlStatus {
     pub(super) basis: Basis,
 }
 
-/// What one control loop shows at one moment.
+/// What one control loop shows at one moment. What it costs is no part of it: that goes on between two evaluations, and the
+/// [`House`](crate::house::House) tells it to whoever asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControlView {
     /// The newest decision; none before the first evaluation, and never one for a static fleet.
@@ -38,9 +39,6 @@ pub struct ControlView {
     pub history: VecDeque<ScaleDecision>,
     /// How many decisions each kind of reason led to, counted where `history` is extended.
     pub by_reason: BTreeMap<&'static str, u64>,
-    /// What it costs at the moment of asking, which only the [`House`](crate::house::House) knows: nothing until somebody puts
-    /// in [`House::spending`](crate::house::House::spending).
-    pub spending: Spending,
     /// When the provider last told what runs; `None` until it has.
     pub listed: Option<Instant>,
     /// Since when it is asked for the first time; `None` once it has answered, or failed to.
@@ -68,6 +66,8 @@ pub struct ControlView {
     /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
     /// lines (C1).
     pub lost: Option<(Instant, String)>,
+    /// What the provider said of room when it last had none for a start; `None` once it takes one, or one fails otherwise (C2).
+    pub no_room: Option<String>,
     /// The last start or wake that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,
     /// What to do about it, where its provider had held the replica.
@@ -200,6 +200,11 @@ impl ControlStatus {
         let mut view = self.lock();
         view.starts_failed += 1;
         (view.last_failure, view.mend) = (Some(what), view.held.get(&id).cloned());
+    }
+
+    /// A start has ended; `none` where its provider has no room.
+    pub(super) fn room(&self, none: Option<String>) {
+        self.lock().no_room = none;
     }
 
     pub(super) fn wake_failed(&self, what: String) {

@@ -43,6 +43,11 @@ pub trait Rig {
     /// The provider of the deployment `name` as a fresh run of the gateway has it. Earlier ones for it were dropped.
     fn open<'a>(&'a mut self, name: &'a str, engine: Engine) -> BoxFuture<'a, Self::Provider>;
 
+    /// The same, of a provider that has no room, and says that there is `none`; `None` for one that cannot tell.
+    fn full<'a>(&'a mut self, _name: &'a str) -> Option<BoxFuture<'a, Self::Provider>> {
+        None
+    }
+
     /// Ends the engine of a replica from outside, by force.
     fn crash<'a>(&'a mut self, name: &'a str, id: ReplicaId) -> BoxFuture<'a, ()>;
 
@@ -97,9 +102,12 @@ pub async fn check(mut rig: impl Rig) {
     survives_restarts(&mut rig).await;
     shows_an_exit(&rig.open("dies", Engine::Dies).await).await;
     refuses_what_cannot_start(&rig.open("missing", Engine::Missing).await).await;
+    if let Some(full) = rig.full("full") {
+        says_that_it_has_no_room(&full.await).await;
+    }
     notices_a_crash(&mut rig).await;
     survives_starts_that_are_cut_off(&mut rig).await;
-    for name in ["lives", "restarts", "dies", "missing", "crash", "cut"] {
+    for name in ["lives", "restarts", "dies", "missing", "full", "crash", "cut"] {
         assert_eq!(rig.there(name).await, [], "nothing of {name} is left");
     }
     assert!(rig.stranger_lives().await, "nothing foreign is touched (C-005)");
@@ -168,6 +176,19 @@ async fn refuses_what_cannot_start(provider: &impl Provider) {
         matches!(&error, ProviderError::Start { id: of, why } if *of == id && !why.is_empty()),
         "{error}"
     );
+    assert_eq!(provider.list().await.unwrap(), [], "nothing is left behind");
+}
+
+/// No room is no failed start, and is told by the offer until it is worth another try (M1).
+async fn says_that_it_has_no_room(provider: &impl Provider) {
+    let (id, wanted) = (provider.next_id(), offer(provider));
+    assert_ne!(wanted.free, Some(0), "nobody knows it yet");
+    let error = provider.start(id, wanted.clone()).await.unwrap_err();
+    assert!(
+        matches!(&error, ProviderError::NoRoom { id: of, why } if *of == id && why.contains("none")),
+        "{error}"
+    );
+    assert_eq!(offer(provider), Offer { free: Some(0), ..wanted });
     assert_eq!(provider.list().await.unwrap(), [], "nothing is left behind");
 }
 

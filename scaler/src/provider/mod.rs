@@ -40,6 +40,8 @@ pub trait Provider: Send + Sync {
 
     /// Starts replica `id`, an id never used before, on `offer`, one of [`Provider::offers`]. Ends as soon as the start
     /// is under way; [`Provider::list`] tells how it goes on. An `Err` leaves nothing behind.
+    /// After [`ProviderError::NoRoom`], [`Provider::offers`] says of the offer that none is free, until it is worth another
+    /// try.
     fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>>;
 
     /// Stops replica `id` and everything that it started: first politely, then by force. Ends when nothing of it is
@@ -153,6 +155,14 @@ pub enum ProviderError {
         /// What was tried and what came of it.
         why: String,
     },
+    /// There is no room for the replica now, which is no fault of its: nothing was started, and there may be some later.
+    #[error("no room for replica {id}: {why}")]
+    NoRoom {
+        /// Which one.
+        id: ReplicaId,
+        /// What the provider says of it.
+        why: String,
+    },
     /// The replica could not be stopped.
     #[error("cannot stop replica {id}: {why}")]
     Stop {
@@ -197,7 +207,10 @@ impl ProviderError {
     /// What came of it, to be told beside the name of the replica.
     pub fn reason(self) -> String {
         match self {
-            Self::Start { why, .. } | Self::Stop { why, .. } | Self::Park { why, .. } => why,
+            Self::Start { why, .. }
+            | Self::NoRoom { why, .. }
+            | Self::Stop { why, .. }
+            | Self::Park { why, .. } => why,
             Self::NoParking { .. } | Self::Unavailable { .. } | Self::Fixed { .. } => self.to_string(),
         }
     }

@@ -199,6 +199,10 @@ fn c2_e1_why_more_are_wanted_is_told_where_growth_is_blocked() {
         format!("a request has waited 2.0 s, 1 queued, {room}")
     );
     assert_eq!(
+        blocked(ScaleReason::QueueWait, ScaleReason::AtMax),
+        "a request has waited 2.0 s, 1 queued, but max is 3"
+    );
+    assert_eq!(
         blocked(ScaleReason::Demand, ScaleReason::NoCredit),
         "nothing is in progress, but the credit is used up"
     );

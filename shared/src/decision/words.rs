@@ -34,19 +34,26 @@ impl ScaleDecision {
         match self.wanted.as_deref() {
             Some(ScaleReason::BelowMin) => Some(format!("min is {}", self.target)),
             Some(ScaleReason::Replacing) => Some("a replica was lost".to_owned()),
-            // Who waited may have gone since.
-            Some(ScaleReason::QueueWait | ScaleReason::FromZero) if self.queued == 0 => None,
-            Some(
-                cause @ (ScaleReason::AutoscaleOff
-                | ScaleReason::QueueWait
-                | ScaleReason::FromZero
-                | ScaleReason::Burst { .. }),
-            ) => Some(
-                Self { reason: cause.clone(), also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
-                    .to_string(),
-            ),
+            // Who waited may have gone since; what he asked for is no need of the load.
+            Some(ScaleReason::QueueWait) if self.queued == 0 => Some("a request waited too long".to_owned()),
+            Some(ScaleReason::QueueWait) => self.waited(),
+            Some(ScaleReason::FromZero) if self.queued == 0 => None,
+            Some(cause @ (ScaleReason::AutoscaleOff | ScaleReason::FromZero | ScaleReason::Burst { .. })) => {
+                Some(
+                    Self { reason: cause.clone(), also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
+                        .to_string(),
+                )
+            }
             _ => None,
         }
+    }
+
+    /// How long who asks for one more than the load needs has waited (A3): `a request has waited 1.2 s, 3 queued`; `None`
+    /// where nobody does.
+    pub fn waited(&self) -> Option<String> {
+        let cause = self.wanted.as_deref().unwrap_or(&self.reason);
+        let waits = *cause == ScaleReason::QueueWait && self.queued > 0;
+        waits.then(|| format!("a request has waited {}, {} queued", span(self.oldest_wait), self.queued))
     }
 
     /// Who of the demand is at no replica, as ` (12 queued, 9 told to come back)`; `queued` is the word for those who

@@ -99,16 +99,20 @@ fn under_cap(facts: &Facts<'_>, reason: &ScaleReason) -> Option<(String, String)
     Some((text, CAPPED.to_owned()))
 }
 
-/// What is wanted and not there.
+/// What is wanted and not there, with what asks for it.
 fn wanted(facts: &Facts<'_>) -> String {
     let Some(decision) = facts.decision() else { return String::new() };
-    let missing = decision.target.saturating_sub(facts.current());
-    let more =
-        format!("{} more {} wanted", missing.max(1), pick(missing.max(1), "replica is", "replicas are"));
-    if decision.needed > 0 && decision.needed >= decision.target {
-        format!("{more} ({})", facts.needs(decision))
-    } else {
-        decision.wants().map_or(more.clone(), |cause| format!("{more} ({cause})"))
+    let current = facts.current();
+    // What the load needs may be more than `max`, and what else is wanted more than the load needs.
+    let waited = decision.waited();
+    let by_load = decision.needed >= decision.target && decision.needed > current && waited.is_none();
+    let missing = if by_load { decision.needed } else { decision.target }.saturating_sub(current).max(1);
+    let beside = if current == 0 { String::new() } else { format!(" beside the {current} there") };
+    let more = format!("{missing} more {} wanted{beside}", pick(missing, "replica is", "replicas are"));
+    match waited.or_else(|| decision.wants().filter(|_| !by_load)) {
+        None if by_load => format!("{more} ({})", facts.needs(decision)),
+        None => more,
+        Some(cause) => format!("{more} ({cause})"),
     }
 }
 
@@ -144,7 +148,9 @@ fn what(facts: &Facts<'_>, blocked: Blocked) -> String {
                 .min_by_key(|offer| offer.price);
             let dearer =
                 dearer.map(|offer| format!("; the next with room is {}", told(offer))).unwrap_or_default();
-            format!("{}{cap} {} no room left{dearer}", of_those(usable), pick(usable, "has", "have"))
+            let said = facts.view.no_room.as_deref().and_then(|said| said.lines().next());
+            let said = said.map(|said| format!(" ({said})")).unwrap_or_default();
+            format!("{}{cap} {} no room left{said}{dearer}", of_those(usable), pick(usable, "has", "have"))
         }
         Blocked::NoFit => {
             let need = memory(facts.sizing.memory.unwrap_or_default());
@@ -204,7 +210,7 @@ fn told(offer: &Offer) -> String {
 /// Scale-up stopped while credit is empty.
 pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     let line = Line::NoCredit;
-    let spending = facts.view.spending;
+    let spending = facts.spending;
     let Some(left) = spending.credit.filter(|_| facts.sized) else { return line.no("no credit is counted") };
     let spent = format!("{} spent here", spending.spent);
     if left.0 > 0 {

@@ -1,6 +1,6 @@
 //! What the findings are made from: one deployment at one moment, as all parts of the gateway know it.
 
-use tidegate_scaler::control::{ControlView, Listed};
+use tidegate_scaler::control::{ControlView, Listed, Spending};
 use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
@@ -24,6 +24,8 @@ pub(super) struct Facts<'a> {
     /// Its replicas in the order of `seen`.
     pub(super) replicas: &'a [Known],
     pub(super) view: &'a ControlView,
+    /// What it costs at this moment.
+    pub(super) spending: Spending,
     /// What all deployments together cost now.
     pub(super) burn: Price,
     /// How old it is what is known of that, at worst.
@@ -150,6 +152,10 @@ impl Facts<'_> {
     pub(super) fn needs(&self, decision: &ScaleDecision) -> String {
         let ScaleDecision { demand, queued, promised, needed, load, rule, .. } = decision;
         let replicas = count(*needed, "replica");
+        // The load needs no more, and figures of it would not add up to what is wanted.
+        if let Some(waited) = decision.waited() {
+            return format!("{waited}, which asks for more than the {} there", decision.current);
+        }
         if decision.engine_queue > 0 {
             return format!("{}, which needs {replicas}", decision.crowded());
         }

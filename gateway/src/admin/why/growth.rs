@@ -46,7 +46,7 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     {
         return Line::AtMax.no(format!("{there}, which is enough once {once}: {}", facts.needs(decision)));
     }
-    let needs = if needed > max {
+    let needs = if needed > max && decision.waited().is_none() {
         format!("while {}", facts.needs(decision))
     } else {
         pick(current, "and it is full", "and all of them are full").to_owned()

@@ -20,7 +20,7 @@ use tidegate_shared::replica::Phase;
 
 use facts::Facts;
 pub(super) use gather::{asked_about, why};
-pub(super) use startless::{is_bare, refuses, shut, startless};
+pub(super) use startless::{Startless, is_bare, refuses, shut, startless};
 pub(super) use trouble::{held, is_whole, lost, made_good, unanswered};
 use words::{count, dot_list, span};
 

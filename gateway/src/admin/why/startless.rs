@@ -6,6 +6,7 @@ use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
 use tidegate_scaler_core::offer::{Blocked, choose};
 use tidegate_shared::demand::Observation;
+use tidegate_shared::offer::Money;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
@@ -19,34 +20,50 @@ pub(super) const CAPPED: &str = "raise budget.replicas, or lower min or max of a
 const UNKNOWN: &str =
     "the provider has not answered since the gateway started, and what it runs is not known yet";
 
-/// What keeps every start from happening, to follow "because".
-pub(in crate::admin) fn startless(sizing: &Sizing, view: &ControlView) -> Option<String> {
+/// What keeps every start from happening.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::admin) struct Startless {
+    /// Which question it belongs to.
+    pub(in crate::admin) line: Line,
+    /// The same for people, to follow "because".
+    pub(in crate::admin) why: String,
+}
+
+/// What keeps every start from happening, with so much `credit` left where it is counted; `None` where nothing does.
+pub(in crate::admin) fn startless(
+    sizing: &Sizing,
+    view: &ControlView,
+    credit: Option<Money>,
+) -> Option<Startless> {
+    let of = |line, why: &str| Some(Startless { line, why: why.to_owned() });
     if sizing.ceiling() == 0 {
-        return Some("max is 0".to_owned());
+        return of(Line::NothingStarts, "max is 0");
     }
     if !sizing.autoscale && sizing.floor() == 0 {
-        return Some("scaling is switched off and min is 0".to_owned());
+        return of(Line::AutoscaleOff, "scaling is switched off and min is 0");
     }
     if view.provider_error.is_some() {
         let never = view.listed.is_none();
-        return Some(if never { UNKNOWN } else { "the provider does not answer" }.to_owned());
+        return of(Line::ProviderDown, if never { UNKNOWN } else { "the provider does not answer" });
     }
     let outlook = view.outlook.as_ref()?;
     // The balance is of this moment, what was evaluated may be older.
-    if outlook.broke && view.spending.credit.is_some_and(|credit| credit.0 <= 0) {
-        return Some("the credit is used up".to_owned());
+    if outlook.broke && credit.is_some_and(|credit| credit.0 <= 0) {
+        return of(Line::NoCredit, "the credit is used up");
     }
     if let Some(room) = outlook.room.filter(|room| room.left == 0 && !room.comes) {
-        return Some(format!("{}, and no other deployment has one to spare", full(room)));
+        let full = format!("{}, and no other deployment has one to spare", full(room));
+        return of(Line::Blocked, &full);
     }
-    match choose(&outlook.offers, sizing, 1).1? {
+    let why = match choose(&outlook.offers, sizing, 1).1? {
         Blocked::PriceCap { cap, cheapest } => {
-            Some(format!("the price cap is {cap} and the cheapest offer costs {cheapest}"))
+            format!("the price cap is {cap} and the cheapest offer costs {cheapest}")
         }
-        Blocked::NoCapacity if outlook.offers.is_empty() => Some("the provider offers nothing".to_owned()),
-        Blocked::NoCapacity => Some("no offer has room".to_owned()),
-        Blocked::NoFit => Some("no offer has the memory that the model needs".to_owned()),
-    }
+        Blocked::NoCapacity if outlook.offers.is_empty() => "the provider offers nothing".to_owned(),
+        Blocked::NoCapacity => "no offer has room".to_owned(),
+        Blocked::NoFit => "no offer has the memory that the model needs".to_owned(),
+    };
+    of(Line::Blocked, &why)
 }
 
 /// That the gateway's cap is reached.
@@ -60,9 +77,10 @@ pub(in crate::admin) fn is_bare(replicas: &[ReplicaFacts]) -> bool {
 }
 
 /// That requests are refused, where somebody asks: `startless` says why nothing runs.
-pub(in crate::admin) fn refuses(startless: Option<&str>, seen: &Observation) -> Option<String> {
-    let why = startless.filter(|_| seen.queued > 0 || seen.promised > 0)?;
-    Some(format!("requests get 503, since no replica runs and none can be started: {why}"))
+pub(in crate::admin) fn refuses(startless: &Startless, seen: &Observation) -> Option<String> {
+    let why = &startless.why;
+    (seen.queued > 0 || seen.promised > 0)
+        .then(|| format!("requests get 503, since no replica runs and none can be started: {why}"))
 }
 
 /// That requests are refused, since an operator has drained every replica of a fleet that nobody sizes.
@@ -74,7 +92,8 @@ pub(in crate::admin) fn shut(sized: bool, replicas: &[ReplicaFacts]) -> Option<S
 
 /// Nothing runs, and no request starts a replica; told where no other question is about it.
 pub(super) fn finding(facts: &Facts<'_>) -> Option<Finding> {
-    let why = startless(facts.sizing, facts.view).filter(|_| facts.sized && is_bare(&facts.seen.replicas))?;
+    let bare = facts.sized && is_bare(&facts.seen.replicas);
+    let why = startless(facts.sizing, facts.view, facts.spending.credit).filter(|_| bare)?.why;
     let nothing = if facts.view.listed.is_some() { "nothing runs" } else { "nothing is known to run" };
     let text = format!("{nothing}, and no request starts a replica, because {why}: requests get 503");
     let line = Line::NothingStarts.now(text);

@@ -26,6 +26,7 @@ struct Case {
     seen: Observation,
     known: Vec<Known>,
     view: ControlView,
+    spending: Spending,
     burn: Price,
     recent: Recent,
     start_took: Option<Duration>,
@@ -67,6 +68,7 @@ impl Case {
             seen,
             known: Vec::new(),
             view,
+            spending: Spending::default(),
             burn: Price::FREE,
             recent: Recent::default(),
             start_took: None,
@@ -92,7 +94,7 @@ impl Case {
 
     /// So much credit is left, which is more than nothing or keeps one more from being started.
     fn credit(&mut self, left: i128) {
-        self.view.spending.credit = Some(Money(left));
+        self.spending.credit = Some(Money(left));
         self.view.outlook.iter_mut().for_each(|outlook| outlook.broke = left <= 0);
     }
 
@@ -114,6 +116,7 @@ impl Case {
             seen: &self.seen,
             replicas: &self.known,
             view: &self.view,
+            spending: self.spending,
             burn: self.burn,
             listed: self.view.listed(now()),
             recent: &self.recent,

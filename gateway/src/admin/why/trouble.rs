@@ -1,7 +1,7 @@
 //! What else an operator should see first: a silent provider, starts that fail, replicas that take nothing, scaling that is
 //! switched off or blind (C1, C2, C4, R5).
 
-use tidegate_scaler::control::ControlView;
+use tidegate_scaler::control::{ControlView, STOP_RETRY};
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::id::{DeploymentName, replica_name};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
@@ -67,7 +67,10 @@ pub(super) fn stops(facts: &Facts<'_>) -> Option<Finding> {
     let others = others.iter().map(|what| first_line(what));
     let (told, said) = quoted(first);
     let details = said.into_iter().chain(others.take(TOLD));
-    let advice = "it is tried again every few seconds, and costs until it is gone: look at the provider";
+    let again = ahead(STOP_RETRY);
+    let advice = format!(
+        "each is tried again {again} after the last try, and costs until it is gone: look at the provider"
+    );
     Some(Line::StopsFail.now(told).detail(details).advise(advice))
 }
 

@@ -34,6 +34,8 @@ impl Planner {
         let reason = match wanted.cmp(&current) {
             Ordering::Less if current > ceiling => return (ceiling, ScaleReason::AtMax),
             Ordering::Less => return self.shrink(seen, current),
+            // What the load needs is within it: one more is for who waits.
+            _ if need.replicas > ceiling && need.cause == ScaleReason::QueueWait => need.cause.clone(),
             _ if need.replicas > ceiling => ScaleReason::AtMax,
             Ordering::Greater if self.replacing => ScaleReason::Replacing,
             Ordering::Greater if need.replicas < floor => ScaleReason::BelowMin,

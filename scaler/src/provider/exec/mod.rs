@@ -8,6 +8,7 @@
 
 mod answer;
 mod fleet;
+mod room;
 mod run;
 mod spec;
 
@@ -22,13 +23,14 @@ use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::offer::Offer;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 pub use self::spec::{ExecSpec, LIST_EVERY, TIME_LIMIT};
 
 use self::answer::Told;
 use self::fleet::Fleet;
+use self::room::{NO_ROOM, Room};
 use self::run::{Complaints, run};
 use self::spec::Action;
 use super::folder::Folder;
@@ -65,6 +67,8 @@ struct Inner {
     wanted: Notify,
     /// What came of the last list; `None` before the first.
     last: watch::Sender<Option<Result<(), String>>>,
+    /// What start commands have said of room.
+    room: Mutex<Room>,
     /// An id in the last list that none of ours can have: told where it is new.
     strange: Mutex<Option<ReplicaId>>,
 }
@@ -86,6 +90,7 @@ impl ExecProvider {
             places: Semaphore::new(AT_ONCE),
             wanted: Notify::new(),
             last: watch::Sender::new(None),
+            room: Mutex::default(),
             strange: Mutex::default(),
         });
         let mut lister = JoinSet::new();
@@ -104,7 +109,34 @@ impl ExecProvider {
     }
 }
 
+/// Why a start came to nothing.
+enum NoStart {
+    /// There is no room, as its command says.
+    NoRoom(String),
+    Failed(String),
+}
+
+impl From<String> for NoStart {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl NoStart {
+    /// The same, of replica `id`.
+    fn of(self, id: ReplicaId) -> ProviderError {
+        match self {
+            Self::NoRoom(why) => ProviderError::NoRoom { id, why },
+            Self::Failed(why) => ProviderError::Start { id, why },
+        }
+    }
+}
+
 impl Inner {
+    fn room(&self) -> MutexGuard<'_, Room> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fleet(&self) -> MutexGuard<'_, Fleet> {
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,12 +207,23 @@ impl Inner {
 
     /// Runs a command; the error names it.
     async fn run(&self, action: Action<'_>, complaints: Complaints) -> Result<Vec<u8>, String> {
-        let name = action.name();
-        let command = self.spec.command(action, &self.owner).map_err(|why| format!("{name}: {why}"))?;
-        run(command, complaints, self.spec.time_limit).await.map_err(|error| format!("{name}: {error}"))
+        self.outcome(action, complaints).await.map_err(|(why, _)| why)
     }
 
-    async fn start(&self, id: ReplicaId, offer: Offer) -> Result<(), String> {
+    /// The same; the error has the exit code, where there is one.
+    async fn outcome(
+        &self,
+        action: Action<'_>,
+        complaints: Complaints,
+    ) -> Result<Vec<u8>, (String, Option<i32>)> {
+        let name = action.name();
+        let command =
+            self.spec.command(action, &self.owner).map_err(|why| (format!("{name}: {why}"), None))?;
+        let ran = run(command, complaints, self.spec.time_limit).await;
+        ran.map_err(|error| (format!("{name}: {error}"), error.code()))
+    }
+
+    async fn start(&self, id: ReplicaId, offer: Offer) -> Result<(), NoStart> {
         self.ids.take(id)?;
         self.fleet().begin(id, offer.capacity);
         self.news.tell();
@@ -194,11 +237,18 @@ impl Inner {
         let result = match told {
             Ok(told) => {
                 self.fleet().started(told);
+                self.room().some();
                 Ok(())
             }
-            Err(why) => {
+            Err(NoStart::NoRoom(why)) => {
                 self.fleet().doom(id);
-                Err(self.undo(id, why).await)
+                self.room().none(Instant::now());
+                Err(NoStart::NoRoom(self.undo(id, why).await))
+            }
+            Err(NoStart::Failed(why)) => {
+                self.fleet().doom(id);
+                self.room().some();
+                Err(NoStart::Failed(self.undo(id, why).await))
             }
         };
         self.news.tell();
@@ -206,16 +256,25 @@ impl Inner {
         result
     }
 
-    async fn start_command(&self, id: ReplicaId, offer: &str) -> Result<Told, String> {
+    async fn start_command(&self, id: ReplicaId, offer: &str) -> Result<Told, NoStart> {
         let _place = self.places.acquire().await.map_err(|error| error.to_string())?;
         let path = self.folder.log(id);
         let log =
             output::create(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-        let run = self.run(Action::Start(id, offer), Complaints::File(log)).await;
-        let told = run.and_then(|text| answer::started(&text, id).map_err(|why| format!("start: {why}")));
-        told.map_err(|why| match output::last_lines(&path)[..] {
-            [] => why,
-            ref lines => format!("{why}; it said:\n{}", lines.join("\n")),
+        let ran = self.outcome(Action::Start(id, offer), Complaints::File(log)).await;
+        let (why, code) = match ran {
+            Ok(text) => match answer::started(&text, id) {
+                Ok(told) => return Ok(told),
+                Err(why) => (format!("start: {why}"), None),
+            },
+            Err(failed) => failed,
+        };
+        let said = output::last_lines(&path).join("\n");
+        Err(match (code, said.as_str()) {
+            (Some(NO_ROOM), "") => NoStart::NoRoom(format!("`start` ended with exit code {NO_ROOM}")),
+            (Some(NO_ROOM), said) => NoStart::NoRoom(said.to_owned()),
+            (_, "") => NoStart::Failed(why),
+            (_, said) => NoStart::Failed(format!("{why}; it said:\n{said}")),
         })
     }
 
@@ -269,14 +328,14 @@ impl Provider for ExecProvider {
         async { self.list_now().await.map_err(unavailable) }.boxed()
     }
 
-    /// One, of unknown room: whatever the start command makes of it.
+    /// One, of unknown room, whatever the start command makes of it; or of none, for a while after it has said so.
     fn offers(&self) -> Vec<Offer> {
-        vec![Offer::new(KIND, self.inner.spec.capacity, self.inner.spec.price)]
+        let free = self.inner.room().is_full(Instant::now()).then_some(0);
+        vec![Offer { free, ..Offer::new(KIND, self.inner.spec.capacity, self.inner.spec.price) }]
     }
 
     fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
-        async move { self.inner.start(id, offer).await.map_err(|why| ProviderError::Start { id, why }) }
-            .boxed()
+        async move { self.inner.start(id, offer).await.map_err(|why| why.of(id)) }.boxed()
     }
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {

@@ -67,6 +67,16 @@ pub(super) enum RunError {
     Io(#[from] io::Error),
 }
 
+impl RunError {
+    /// The exit code, where it ended with one.
+    pub(super) fn code(&self) -> Option<i32> {
+        match self {
+            Self::Failed { status, .. } => status.code(),
+            _ => None,
+        }
+    }
+}
+
 fn said(complaints: &[String]) -> String {
     match complaints {
         [] => String::new(),

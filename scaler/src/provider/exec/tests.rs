@@ -131,6 +131,15 @@ impl Rig for Example {
         async move { ExecProvider::new(spec, state).unwrap() }.boxed()
     }
 
+    fn full<'a>(&'a mut self, name: &'a str) -> Option<BoxFuture<'a, ExecProvider>> {
+        let example = example();
+        fs::create_dir_all(self.logs()).unwrap();
+        let full = ["/bin/sh", "-c", "echo 'none of 4 machines is free' >&2; exit 75"];
+        let spec = spec(name, &full, &[&example, "stop"], &[&example, "list"], &self.logs());
+        let state = Arc::clone(&self.state);
+        Some(async move { ExecProvider::new(spec, state).unwrap() }.boxed())
+    }
+
     fn crash<'a>(&'a mut self, name: &'a str, id: ReplicaId) -> BoxFuture<'a, ()> {
         for (_, pid) in self.marked(name).into_iter().filter(|(one, _)| *one == id) {
             assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());

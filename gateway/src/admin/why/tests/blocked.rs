@@ -9,7 +9,7 @@ fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
     let mut case = Case::new(2, 97, 4, ScaleReason::PriceCap { cap, cheapest });
     case.decide(|decision| decision.target = 4);
     case.sizing.price_cap = Some(cap);
-    let wanted = "2 more replicas are wanted (97 in progress need 4 replicas), but ";
+    let wanted = "2 more replicas are wanted beside the 2 there (97 in progress need 4 replicas), but ";
     let (line, so) = (Line::Blocked, Standing::Now);
     case.says(
         line,
@@ -31,6 +31,8 @@ fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
         so,
         &format!("{wanted}the one offer that fits within the price cap of $1.50/h has no room left; the next with room is h100 at $2.00/h, 80 GiB, 3 free"),
     );
+    case.view.no_room = Some("none of 4 is free\nask ops".to_owned());
+    assert!(case.finding(line).text.contains("has no room left (none of 4 is free); the next"), "as it says");
     case.decide(|decision| decision.reason = ScaleReason::NoFit);
     case.sizing.memory = Some(141 << 30);
     case.says(line, so, &format!("{wanted}the model needs 141 GiB and the largest offer has 80 GiB"));
@@ -43,6 +45,40 @@ fn e2_blocked_growth_tells_which_offer_at_what_price_and_which_cap() {
     case.view.outlook.as_mut().unwrap().offers.clear();
     case.decide(|decision| decision.reason = ScaleReason::NoCapacity);
     case.says(line, so, &format!("{wanted}the provider offers nothing"));
+}
+
+#[test]
+fn e2_what_is_wanted_beyond_what_the_load_needs_is_told_with_what_asks_for_it() {
+    let dear = ScaleReason::PriceCap { cap: Price(DOLLAR), cheapest: Price(1_350_000) };
+    let mut case = Case::new(1, 9, 1, ScaleReason::AtMax).by_tokens(1).queue(3, SECOND * 2);
+    (case.sizing.max, case.sizing.price_cap) = (1, Some(Price(DOLLAR)));
+    case.decide(|decision| {
+        (decision.wanted, decision.also) = (Some(Box::new(ScaleReason::QueueWait)), vec![dear.clone()]);
+    });
+    let but = "but the one offer that fits costs $1.35/h (l40s), and the price cap is $1.00/h";
+    let more = "1 more replica is wanted beside the 1 there";
+    let waited = "a request has waited 2.0 s, 3 queued";
+    case.says(Line::Blocked, Standing::Now, &format!("{more} ({waited}), {but}"));
+    let full = "max is 1 and 1 is there, and it is full; 3 requests wait, the oldest for 2.0 s";
+    case.says(Line::AtMax, Standing::Now, full);
+    // By the concurrency rule what who waits asks for is in what is needed.
+    case.decide(|decision| (decision.rule, decision.load, decision.needed) = (Rule::Concurrency, None, 2));
+    case.says(Line::Blocked, Standing::Now, &format!("{more} ({waited}), {but}"));
+    case.says(Line::AtMax, Standing::Now, full);
+    // Who waited is gone, and the load needs no more than is there.
+    case = Case::new(1, 9, 1, dear).by_tokens(1);
+    case.sizing.price_cap = Some(Price(DOLLAR));
+    case.decide(|decision| {
+        (decision.wanted, decision.target) = (Some(Box::new(ScaleReason::QueueWait)), 2);
+    });
+    case.says(Line::Blocked, Standing::Now, &format!("{more} (a request waited too long), {but}"));
+    // What max allows is less than what is needed.
+    case = Case::new(2, 200, 7, ScaleReason::AtMax);
+    (case.sizing.max, case.sizing.price_cap) = (2, Some(Price(DOLLAR)));
+    let dear = ScaleReason::PriceCap { cap: Price(DOLLAR), cheapest: Price(1_350_000) };
+    case.decide(|decision| decision.also = vec![dear]);
+    let more = "5 more replicas are wanted beside the 2 there (200 in progress need 7 replicas)";
+    case.says(Line::Blocked, Standing::Now, &format!("{more}, {but}"));
 }
 
 #[test]
@@ -63,12 +99,12 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     let mut case = Case::new(1, 40, 2, ScaleReason::NoCredit);
     case.decide(|decision| decision.target = 2);
     let (line, spent) = (Line::NoCredit, Money(60_004_999));
-    case.view.spending = Spending { spent, rate: Price(1_350_000), credit: None };
+    case.spending = Spending { spent, rate: Price(1_350_000), credit: None };
     case.credit(-20_000);
     case.says(
         line,
         Standing::Now,
-        "the credit is used up (balance -$0.02, $60.00 spent here): nothing new is started, and what runs is kept at $1.35/h; 1 more replica is wanted (40 in progress need 2 replicas)",
+        "the credit is used up (balance -$0.02, $60.00 spent here): nothing new is started, and what runs is kept at $1.35/h; 1 more replica is wanted beside the 1 there (40 in progress need 2 replicas)",
     );
     case.decide(|decision| (decision.reason, decision.target) = (ScaleReason::Steady, 1));
     assert_eq!(case.finding(line).standing, Standing::Ahead);
@@ -82,7 +118,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
         Standing::Ahead,
         "$1.35 of credit is left, $60.00 spent here; it lasts 30 m at $2.70/h for all deployments",
     );
-    case.view.spending.credit = Some(Money(1_350_000_000));
+    case.spending.credit = Some(Money(1_350_000_000));
     assert_eq!(case.finding(line).standing, Standing::No);
     case.burn = Price::FREE;
     case.says(
@@ -90,7 +126,7 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
         Standing::No,
         "$1350.00 of credit is left, $60.00 spent here; nothing costs anything now",
     );
-    case.view.spending.credit = None;
+    case.spending.credit = None;
     case.says(line, Standing::No, "no credit is counted");
 }
 
@@ -132,7 +168,7 @@ fn c2_offers_that_will_not_do_and_the_gateways_cap_are_told_in_one_finding() {
     case.says(
         Line::Blocked,
         Standing::Now,
-        "2 more replicas are wanted (97 in progress need 4 replicas), but the provider offers nothing, and the gateway may have 2 replicas over all deployments, and has them",
+        "2 more replicas are wanted beside the 2 there (97 in progress need 4 replicas), but the provider offers nothing, and the gateway may have 2 replicas over all deployments, and has them",
     );
     let advice = case.finding(Line::Blocked).advice.unwrap();
     assert!(advice.contains("wait for room") && advice.contains("raise budget.replicas"), "{advice}");

@@ -141,6 +141,9 @@ fn e2_a_failed_stop_is_told_as_such_and_as_no_failed_start() {
     let found = case.finding(Line::StopsFail);
     assert_eq!(found.text, "chat-7 could not be stopped: stop: exit status: 1; it said: no such host");
     assert_eq!(found.details, ["chat-8 could not"]);
+    let again =
+        "each is tried again 5 s after the last try, and costs until it is gone: look at the provider";
+    assert_eq!(found.advice.as_deref(), Some(again));
     assert!(case.answer().findings.iter().all(|found| found.line != Line::StartsFail));
 }
 
@@ -276,7 +279,10 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
     let unknown = "what it runs is not known yet: it has not answered since the gateway started";
     assert!(case.finding(Line::ProviderDown).text.ends_with(unknown));
     let bare = "the provider has not answered since the gateway started, and what it runs is not known yet";
-    assert_eq!(startless(&case.sizing, &case.view).as_deref(), Some(bare));
+    assert_eq!(
+        startless(&case.sizing, &case.view, case.spending.credit).map(|startless| startless.why).as_deref(),
+        Some(bare)
+    );
     // Where something runs, or is a moment away, requests are served.
     for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
         let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
@@ -353,7 +359,7 @@ fn m2_m3_what_costs_while_the_provider_is_silent_is_told_with_its_age_and_no_zer
     case.view.provider_error = Some("the docker daemon does not answer".to_owned());
     case.view.listed = Some(now() - SECOND * 40);
     let (spent, rate) = (Money(9_240_000), Price(720 * DOLLAR));
-    case.view.spending = Spending { spent, rate, credit: Some(Money(7_200_000)) };
+    case.spending = Spending { spent, rate, credit: Some(Money(7_200_000)) };
     case.burn = rate;
     let lasts = "$7.20 of credit is left, $9.24 spent here; it lasts 36 s at $720.00/h for all deployments, as of 40 s ago";
     case.says(Line::NoCredit, Standing::Ahead, lasts);

@@ -92,6 +92,17 @@ fn c2_all_that_blocks_growth_is_told_and_it_resumes_at_the_next_evaluation_after
 }
 
 #[test]
+fn a6_e1_where_max_keeps_one_from_who_waits_it_is_he_who_is_told_and_no_need_of_the_load() {
+    let mut story = Story::new(sizing(0, 1), 1);
+    let why = story.planner.tick(&story.observation(1, 1, Duration::from_secs(2)), &plenty()).why;
+    assert_eq!((why.needed, why.reason.clone()), (2, ScaleReason::AtMax));
+    assert_eq!(why.wanted.as_deref(), Some(&ScaleReason::QueueWait), "2 at 32 each need 1");
+    assert_eq!(why.to_string(), "a request has waited 2.0 s, 1 queued, but max is 1");
+    let why = story.planner.tick(&story.observation(97, 1, Duration::from_secs(2)), &plenty()).why;
+    assert_eq!(why.to_string(), "98 in progress (1 queued) need 4, but max is 1");
+}
+
+#[test]
 fn c2_a_silent_provider_hides_nothing_else_that_blocks_growth() {
     for blocks in sets() {
         let (story, supply) = story(&blocks);

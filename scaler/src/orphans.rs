@@ -3,7 +3,6 @@
 //! ends them. Tells of them and bills them until an operator has settled them. It stops none.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,7 +33,7 @@ pub struct Orphans {
     pub rate: Price,
     /// What the deployment has cost in all, they included, restarts too.
     pub spent: Money,
-    /// They are settled once it is deleted.
+    /// They are settled once it is deleted: of jobs, the record that names them.
     pub note: PathBuf,
     /// Where their jobs are, of those that are jobs.
     pub jobs: Option<Jobs>,
@@ -47,8 +46,6 @@ pub struct Jobs {
     pub cluster: String,
     /// The command that cancels all of them, and any that is named nowhere.
     pub settle: String,
-    /// What tells which they are; goes with the note.
-    pub record: PathBuf,
 }
 
 impl Orphans {
@@ -114,14 +111,13 @@ impl Orphanage {
         for name in kept.chain(folders).collect::<BTreeSet<_>>() {
             let account = account(&name).filter(|_| !names.contains(&name));
             let running: Vec<_> = account.map(|one| one.spent.running().collect()).unwrap_or_default();
-            let (ran, gone) = (state.ran(&name), !names.contains(&name));
-            let mut left = jobs(state, &name, ran.as_ref(), gone, clusters);
-            if let Some((note, kind)) = &ran
+            let mut left = jobs(state, &name, clusters);
+            if let Some((note, kind)) = state.ran(&name)
                 && left.is_empty()
                 && !running.is_empty()
-                && (kind == exec::KIND || kind == slurm::KIND && clusters.is_empty())
+                && kind == exec::KIND
             {
-                left.push((note.clone(), running.clone(), None));
+                left.push((note, running.clone(), None));
             }
             let mut billed = false;
             for (note, replicas, jobs) in left {
@@ -131,7 +127,7 @@ impl Orphanage {
                     billed = true;
                 }
                 let rate = if costs { house.rate(&name) } else { Price::FREE };
-                let kind = if jobs.is_some() { slurm::KIND.to_owned() } else { kind_of(&ran) };
+                let kind = if jobs.is_some() { slurm::KIND } else { exec::KIND }.to_owned();
                 let (deployment, spent) = (name.clone(), house.spent(&name, now));
                 let orphans = Orphans { deployment, kind, replicas, rate, spent, note, jobs };
                 warn!("{}", orphans.sentence());
@@ -153,15 +149,8 @@ impl Orphanage {
             if orphans.note.exists() {
                 return true;
             }
-            if let Some(jobs) = &orphans.jobs {
-                drop(fs::remove_file(&jobs.record));
-            }
             orphans.replicas.iter().for_each(|id| house.ends(&orphans.deployment, *id, now));
-            info!(
-                "{} settled: an operator has deleted {}",
-                orphans.names().join(", "),
-                orphans.note.display()
-            );
+            info!("{} settled: {} is deleted", orphans.names().join(", "), orphans.note.display());
             false
         });
     }
@@ -182,15 +171,9 @@ impl Orphanage {
 /// A note, the replicas that go with it, and where their jobs are.
 type Found = (PathBuf, Vec<ReplicaId>, Option<Jobs>);
 
-/// The jobs that `name` has left on clusters where nobody ends them. `ran` is what it ran last; it is `gone` where there is no
-/// such deployment any more.
-fn jobs(
-    state: &StateDir,
-    name: &DeploymentName,
-    ran: Option<&(PathBuf, String)>,
-    gone: bool,
-    clusters: &[(DeploymentName, String)],
-) -> Vec<Found> {
+/// The jobs that `name` has left on clusters where nobody ends them, by their records alone: each is written before its job is
+/// submitted, and names it until it is over.
+fn jobs(state: &StateDir, name: &DeploymentName, clusters: &[(DeploymentName, String)]) -> Vec<Found> {
     let swept = !clusters.iter().any(|(other, _)| other == name);
     let mut found = Vec::new();
     for (record, left) in slurm::left::all(&state.folder_of(name.as_str())) {
@@ -198,23 +181,10 @@ fn jobs(
         if clusters.iter().filter(there).any(|(other, _)| swept || other == name) {
             continue;
         }
-        let note = match ran {
-            // An operator has settled them while no gateway ran.
-            None if gone => {
-                drop(fs::remove_file(&record));
-                continue;
-            }
-            Some((note, kind)) if gone && kind == slurm::KIND => note.clone(),
-            _ => record.clone(),
-        };
         let (settle, replicas) = (left.settle(name), left.ids().collect());
-        found.push((note, replicas, Some(Jobs { cluster: left.cluster, settle, record })));
+        found.push((record, replicas, Some(Jobs { cluster: left.cluster, settle })));
     }
     found
-}
-
-fn kind_of(ran: &Option<(PathBuf, String)>) -> String {
-    ran.as_ref().map(|(_, kind)| kind.clone()).unwrap_or_default()
 }
 
 /// A path as one word of a shell.

@@ -40,12 +40,12 @@ async fn m2_replicas_of_a_deployment_that_is_gone_are_told_and_billed_until_they
     state.runs(&chat(), "process").unwrap();
     assert_eq!(find(&[], &[]), [], "ended at the start");
     state.runs(&chat(), "slurm").unwrap();
-    assert_eq!(find(&[], &other), [], "another deployment on Slurm ends them");
-    assert_eq!(find(&[], &[]).len(), 1);
+    assert_eq!(find(&[], &[]), [], "no record tells of a job");
     state.runs(&chat(), "exec").unwrap();
-    assert_eq!(spent(0), 10_000 + 90_000, "from the kill on");
+    assert_eq!(spent(0), 10_000, "none of them is billed");
 
     let orphanage = Orphanage::find((&accounts, &[], &other), &state, &house, at(0));
+    assert_eq!(spent(0), 10_000 + 90_000, "from the kill on");
     let told = orphanage.left(&house, at(8))[0].sentence();
     let settle = format!("stop them by hand and then run `rm {}`", note.display());
     let cost = "counts $7.20/h for them until then: chat has cost $0.12 in all so far";
@@ -100,8 +100,43 @@ async fn m2_c005_jobs_of_a_deployment_that_left_a_cluster_are_all_told_with_wher
     let moved = told(&accounts, &[chat()], &[on("chat", "unix:/b"), on("other", "unix:/a")]);
     assert!(moved.contains("chat-3 (slurm on unix:/a)") && moved.contains("chat/jobs-1"), "{moved}");
     let orphanage = find(&accounts, &[], &[]);
-    fs::remove_file(folder.join("provider")).unwrap();
+    fs::remove_file(folder.join("jobs-1")).unwrap();
     orphanage.settle(&house, at(1));
-    assert_eq!((orphanage.left(&house, at(1)), folder.join("jobs-1").exists()), (Vec::new(), false));
+    assert_eq!(orphanage.left(&house, at(1)), []);
+    store.close().await;
+}
+
+#[tokio::test]
+async fn m2_c005_jobs_on_each_cluster_are_settled_by_their_own_file_and_by_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(&dir.path().join("state")).unwrap();
+    let folder = state.path().join("chat");
+    fs::create_dir(&folder).unwrap();
+    state.runs(&chat(), "slurm").unwrap();
+    for (file, cluster, id) in [("jobs-1", "unix:/a", 1), ("jobs-2", "unix:/b", 2)] {
+        let record = format!(r#"{{"cluster": "{cluster}", "owner": "nonce", "replicas": [{id}]}}"#);
+        fs::write(folder.join(file), record).unwrap();
+    }
+    killed_run(dir.path()).await;
+    let (store, kept) = open(dir.path(), 150);
+    let accounts = kept.accounts.clone();
+    let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
+    let find = || Orphanage::find((&accounts, &[], &[]), &state, &house, at(0));
+    let names = |orphanage: &Orphanage| {
+        orphanage.left(&house, at(1)).iter().flat_map(|one| one.names()).collect::<Vec<_>>()
+    };
+    fs::remove_file(folder.join("provider")).unwrap();
+    let orphanage = find();
+    assert_eq!(names(&orphanage), ["chat-1", "chat-2"], "that file tells of no jobs");
+    for (one, file) in orphanage.left(&house, at(0)).iter().zip(["jobs-1", "jobs-2"]) {
+        let rm = format!("then run `rm {}`", folder.join(file).display());
+        assert!(one.sentence().ends_with(&rm), "{}", one.sentence());
+    }
+    fs::remove_file(folder.join("jobs-1")).unwrap();
+    orphanage.settle(&house, at(1));
+    assert_eq!((names(&orphanage), folder.join("jobs-2").exists()), (vec!["chat-2".to_owned()], true));
+    let spent = |second| house.credit(at(second)).unwrap().left.0;
+    assert_eq!(spent(1) - spent(11), 10_000, "and is billed on");
+    assert_eq!(names(&find()), ["chat-2"], "after a restart too");
     store.close().await;
 }

@@ -2,7 +2,7 @@
 //! asked without them: those of `exec`, and jobs, billed or pending, on a cluster of Slurm where no deployment is left that
 //! ends them. Tells of them and bills them until an operator has settled them. It stops none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -110,23 +110,18 @@ impl Orphanage {
             state.deployments().unwrap_or_default().into_iter().map(|name| DeploymentName::new(&name));
         for name in kept.chain(folders).collect::<BTreeSet<_>>() {
             let account = account(&name).filter(|_| !names.contains(&name));
-            let running: Vec<_> = account.map(|one| one.spent.running().collect()).unwrap_or_default();
+            let running: BTreeMap<_, _> =
+                account.map(|one| one.spent.running().collect()).unwrap_or_default();
             let mut left = jobs(state, &name, clusters);
-            if let Some((note, kind)) = state.ran(&name)
-                && left.is_empty()
-                && !running.is_empty()
-                && kind == exec::KIND
-            {
-                left.push((note, running.clone(), None));
+            left.extend(beside_jobs(state, &name, &running));
+            let told = |id: &ReplicaId| left.iter().any(|(_, replicas, _)| replicas.contains(id));
+            let still: Vec<_> = running.keys().copied().filter(told).collect();
+            if let Some(account) = account.filter(|_| !still.is_empty()) {
+                house.goes_on(account, &still, now);
             }
-            let mut billed = false;
             for (note, replicas, jobs) in left {
-                let costs = replicas.iter().any(|id| running.contains(id));
-                if let Some(account) = account.filter(|_| costs && !billed) {
-                    house.goes_on(account, now);
-                    billed = true;
-                }
-                let rate = if costs { house.rate(&name) } else { Price::FREE };
+                let prices = replicas.iter().filter_map(|id| running.get(id)).map(|price| price.0);
+                let rate = Price(prices.fold(0, u64::saturating_add));
                 let kind = if jobs.is_some() { slurm::KIND } else { exec::KIND }.to_owned();
                 let (deployment, spent) = (name.clone(), house.spent(&name, now));
                 let orphans = Orphans { deployment, kind, replicas, rate, spent, note, jobs };
@@ -185,6 +180,19 @@ fn jobs(state: &StateDir, name: &DeploymentName, clusters: &[(DeploymentName, St
         found.push((record, replicas, Some(Jobs { cluster: left.cluster, settle })));
     }
     found
+}
+
+/// Of those that are `running`, the ones that the commands of `name` started: no record of jobs names them.
+fn beside_jobs(
+    state: &StateDir,
+    name: &DeploymentName,
+    running: &BTreeMap<ReplicaId, Price>,
+) -> Option<Found> {
+    let (note, _) = state.ran(name).filter(|(_, kind)| kind == exec::KIND)?;
+    let records = slurm::left::all(&state.folder_of(name.as_str()));
+    let recorded = |id: &ReplicaId| records.iter().any(|(_, left)| left.replicas.contains(&id.0));
+    let replicas: Vec<_> = running.keys().copied().filter(|id| !recorded(id)).collect();
+    (!replicas.is_empty()).then_some((note, replicas, None))
 }
 
 /// A path as one word of a shell.

@@ -140,3 +140,47 @@ async fn m2_c005_jobs_on_each_cluster_are_settled_by_their_own_file_and_by_no_ot
     assert_eq!(names(&find()), ["chat-2"], "after a restart too");
     store.close().await;
 }
+
+#[tokio::test]
+async fn m2_c005_replicas_beside_the_jobs_of_an_earlier_record_are_told_and_each_is_billed_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StateDir::open(&dir.path().join("state")).unwrap();
+    let folder = state.path().join("chat");
+    fs::create_dir(&folder).unwrap();
+    let record = |file: &str, cluster: &str, id: u32| {
+        let record = format!(r#"{{"cluster": "{cluster}", "owner": "nonce", "replicas": [{id}]}}"#);
+        fs::write(folder.join(file), record).unwrap();
+    };
+    killed_run(dir.path()).await;
+    let rate = |second: u32, kind: &str| {
+        let (store, kept) = open(dir.path(), 150);
+        let accounts = kept.accounts.clone();
+        let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
+        state.runs(&chat(), kind).unwrap();
+        let left = Orphanage::find((&accounts, &[], &[]), &state, &house, at(0)).left(&house, at(0));
+        let told: Vec<_> =
+            left.iter().map(|one| (one.names().join(" "), one.kind.clone(), one.rate.0)).collect();
+        let spent = |second| house.credit(at(second)).unwrap().left.0;
+        (told, spent(0) - spent(second), store)
+    };
+    let one = |names: &str, kind: &str, rate: u64| (names.to_owned(), kind.to_owned(), rate);
+    record("jobs-1", "unix:/a", 3);
+    let (told, spent, store) = rate(10, "exec");
+    assert_eq!(told, [one("chat-3", "slurm", 0), one("chat-1 chat-2", "exec", 7_200_000)]);
+    assert_eq!(spent, 20_000);
+    store.close().await;
+
+    for (file, id) in [("jobs-1", 1), ("jobs-2", 2)] {
+        record(file, "unix:/a", id);
+    }
+    let (told, spent, store) = rate(10, "slurm");
+    assert_eq!(told, [one("chat-1", "slurm", 3_600_000), one("chat-2", "slurm", 3_600_000)]);
+    assert_eq!(spent, 20_000);
+    store.close().await;
+
+    fs::remove_file(folder.join("jobs-2")).unwrap();
+    let (told, spent, store) = rate(10, "slurm");
+    assert_eq!(told, [one("chat-1", "slurm", 3_600_000)]);
+    assert_eq!(spent, 10_000, "no record tells of the other one: its job is gone");
+    store.close().await;
+}

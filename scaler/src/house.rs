@@ -137,20 +137,19 @@ impl House {
         Self { shared: Arc::new(Mutex::new(shared)), records: Some(records), asleep: Asleep::default() }
     }
 
-    /// The account of a deployment that is gone goes on as one of its own: all that ran when it was kept is taken to run
-    /// still. Its base fee is not known any more, and not paid.
-    pub(crate) fn goes_on(&self, KeptAccount { name, spent, at }: &KeptAccount, now: Instant) {
+    /// The account of a deployment that is gone goes on as one of its own: of what ran when it was kept, `still` is taken to
+    /// run. Its base fee is not known any more, and not paid.
+    pub(crate) fn goes_on(
+        &self,
+        KeptAccount { name, spent, at }: &KeptAccount,
+        still: &[ReplicaId],
+        now: Instant,
+    ) {
         let Some(records) = &self.records else { return };
         let (mut shared, now) = (self.lock(), self.lasting(now));
-        let still: Vec<_> = spent.running().collect();
         shared.budget.open(name.clone(), spent.clone(), Price::FREE, 0, now);
-        shared.budget.catch_up(name, records.epoch.since(at, now), &still, now);
+        shared.budget.catch_up(name, records.epoch.since(at, now), still, now);
         shared.leave(records, name, now);
-    }
-
-    /// What the account of `name` costs now.
-    pub(crate) fn rate(&self, name: &DeploymentName) -> Price {
-        self.lock().budget.ledger(name).map_or(Price::FREE, Ledger::rate)
     }
 
     /// What `name` has cost in all until `now`.

@@ -1,9 +1,8 @@
 //! Replicas that an earlier run left, of deployments that are in the configuration no more and whose provider cannot be
-//! asked without them: those of `exec`, and jobs, billed or pending, on a cluster of Slurm where no deployment is left that
-//! ends them. Tells of them and bills them until an operator has settled them. It stops none.
+//! asked without them: those of `exec`, and jobs, billed or pending, on a cluster of Slurm where no deployment of their user
+//! is left that ends them. Tells of them and bills them until an operator has settled them. It stops none.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,8 +13,9 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::house::House;
+use crate::provider::exec;
+use crate::provider::slurm::{self, Place};
 use crate::provider::state::StateDir;
-use crate::provider::{exec, slurm};
 use crate::store::KeptAccount;
 
 /// How often it is looked whether an operator has settled some.
@@ -34,7 +34,7 @@ pub struct Orphans {
     pub rate: Price,
     /// What the deployment has cost in all, they included, restarts too.
     pub spent: Money,
-    /// They are settled once it is deleted.
+    /// They are settled once it is deleted: of jobs, the record that names them.
     pub note: PathBuf,
     /// Where their jobs are, of those that are jobs.
     pub jobs: Option<Jobs>,
@@ -45,10 +45,10 @@ pub struct Orphans {
 pub struct Jobs {
     /// The URL of the cluster.
     pub cluster: String,
+    /// Whose they are there, for people.
+    pub user: String,
     /// The command that cancels all of them, and any that is named nowhere.
     pub settle: String,
-    /// What tells which they are; goes with the note.
-    pub record: PathBuf,
 }
 
 impl Orphans {
@@ -73,9 +73,9 @@ impl Orphans {
                 )
             }
         };
-        if let Some(Jobs { cluster, settle, .. }) = &self.jobs {
+        if let Some(Jobs { cluster, user, settle }) = &self.jobs {
             return format!(
-                "{} ({kind} on {cluster}) {was} left there by an earlier run, running or pending, and no deployment of this \
+                "{} ({kind} on {cluster}, as {user}) {was} left there by an earlier run, running or pending, and no deployment of this \
                  gateway is there any more that ends {them}: the gateway cannot stop {them}{billed}. Put {deployment} back \
                  there and restart, and {they_are} taken over, or cancel all its jobs there with `{settle}` and then run `rm {}`",
                 names.join(", "),
@@ -98,10 +98,10 @@ pub struct Orphanage(Arc<Mutex<Vec<Orphans>>>);
 
 impl Orphanage {
     /// Finds them in the `accounts` that an earlier run kept and in the records of jobs, has them billed by `house` and tells
-    /// the log. `names` are the deployments that there are, `clusters` where those on Slurm are: each ends the jobs there of
-    /// deployments that are on Slurm no more.
+    /// the log. `names` are the deployments that there are, `places` where those on Slurm are: each ends the jobs there, of its
+    /// user, of deployments that are on Slurm no more.
     pub fn find(
-        (accounts, names, clusters): (&[KeptAccount], &[DeploymentName], &[(DeploymentName, String)]),
+        (accounts, names, places): (&[KeptAccount], &[DeploymentName], &[(DeploymentName, Place)]),
         state: &StateDir,
         house: &House,
         now: Instant,
@@ -113,25 +113,19 @@ impl Orphanage {
             state.deployments().unwrap_or_default().into_iter().map(|name| DeploymentName::new(&name));
         for name in kept.chain(folders).collect::<BTreeSet<_>>() {
             let account = account(&name).filter(|_| !names.contains(&name));
-            let running: Vec<_> = account.map(|one| one.spent.running().collect()).unwrap_or_default();
-            let (ran, gone) = (state.ran(&name), !names.contains(&name));
-            let mut left = jobs(state, &name, ran.as_ref(), gone, clusters);
-            if let Some((note, kind)) = &ran
-                && left.is_empty()
-                && !running.is_empty()
-                && (kind == exec::KIND || kind == slurm::KIND && clusters.is_empty())
-            {
-                left.push((note.clone(), running.clone(), None));
+            let running: BTreeMap<_, _> =
+                account.map(|one| one.spent.running().collect()).unwrap_or_default();
+            let mut left = jobs(state, &name, places);
+            left.extend(beside_jobs(state, &name, &running));
+            let told = |id: &ReplicaId| left.iter().any(|(_, replicas, _)| replicas.contains(id));
+            let still: Vec<_> = running.keys().copied().filter(told).collect();
+            if let Some(account) = account.filter(|_| !still.is_empty()) {
+                house.goes_on(account, &still, now);
             }
-            let mut billed = false;
             for (note, replicas, jobs) in left {
-                let costs = replicas.iter().any(|id| running.contains(id));
-                if let Some(account) = account.filter(|_| costs && !billed) {
-                    house.goes_on(account, now);
-                    billed = true;
-                }
-                let rate = if costs { house.rate(&name) } else { Price::FREE };
-                let kind = if jobs.is_some() { slurm::KIND.to_owned() } else { kind_of(&ran) };
+                let prices = replicas.iter().filter_map(|id| running.get(id)).map(|price| price.0);
+                let rate = Price(prices.fold(0, u64::saturating_add));
+                let kind = if jobs.is_some() { slurm::KIND } else { exec::KIND }.to_owned();
                 let (deployment, spent) = (name.clone(), house.spent(&name, now));
                 let orphans = Orphans { deployment, kind, replicas, rate, spent, note, jobs };
                 warn!("{}", orphans.sentence());
@@ -153,15 +147,8 @@ impl Orphanage {
             if orphans.note.exists() {
                 return true;
             }
-            if let Some(jobs) = &orphans.jobs {
-                drop(fs::remove_file(&jobs.record));
-            }
             orphans.replicas.iter().for_each(|id| house.ends(&orphans.deployment, *id, now));
-            info!(
-                "{} settled: an operator has deleted {}",
-                orphans.names().join(", "),
-                orphans.note.display()
-            );
+            info!("{} settled: {} is deleted", orphans.names().join(", "), orphans.note.display());
             false
         });
     }
@@ -182,39 +169,42 @@ impl Orphanage {
 /// A note, the replicas that go with it, and where their jobs are.
 type Found = (PathBuf, Vec<ReplicaId>, Option<Jobs>);
 
-/// The jobs that `name` has left on clusters where nobody ends them. `ran` is what it ran last; it is `gone` where there is no
-/// such deployment any more.
-fn jobs(
-    state: &StateDir,
-    name: &DeploymentName,
-    ran: Option<&(PathBuf, String)>,
-    gone: bool,
-    clusters: &[(DeploymentName, String)],
-) -> Vec<Found> {
-    let swept = !clusters.iter().any(|(other, _)| other == name);
+/// The jobs that `name` has left on clusters where nobody ends them, by their records alone: each is written before its job is
+/// submitted, and names it until it is over.
+fn jobs(state: &StateDir, name: &DeploymentName, places: &[(DeploymentName, Place)]) -> Vec<Found> {
+    let swept = !places.iter().any(|(other, _)| other == name);
     let mut found = Vec::new();
     for (record, left) in slurm::left::all(&state.folder_of(name.as_str())) {
-        let there = |(_, cluster): &&(DeploymentName, String)| *cluster == left.cluster;
-        if clusters.iter().filter(there).any(|(other, _)| swept || other == name) {
+        let ends = |(other, place): &(DeploymentName, Place)| match &place.whose {
+            _ if place.cluster != left.cluster => false,
+            // It adopts its own, once it can tell whose they are. Of others, it may be that nobody does.
+            None => other == name,
+            Some(whose) => *whose == left.whose && (swept || other == name),
+        };
+        if places.iter().any(ends) {
             continue;
         }
-        let note = match ran {
-            // An operator has settled them while no gateway ran.
-            None if gone => {
-                drop(fs::remove_file(&record));
-                continue;
-            }
-            Some((note, kind)) if gone && kind == slurm::KIND => note.clone(),
-            _ => record.clone(),
-        };
         let (settle, replicas) = (left.settle(name), left.ids().collect());
-        found.push((note, replicas, Some(Jobs { cluster: left.cluster, settle, record })));
+        found.push((
+            record,
+            replicas,
+            Some(Jobs { cluster: left.cluster, user: left.whose.to_string(), settle }),
+        ));
     }
     found
 }
 
-fn kind_of(ran: &Option<(PathBuf, String)>) -> String {
-    ran.as_ref().map(|(_, kind)| kind.clone()).unwrap_or_default()
+/// Of those that are `running`, the ones that the commands of `name` started: no record of jobs names them.
+fn beside_jobs(
+    state: &StateDir,
+    name: &DeploymentName,
+    running: &BTreeMap<ReplicaId, Price>,
+) -> Option<Found> {
+    let (note, _) = state.ran(name).filter(|(_, kind)| kind == exec::KIND)?;
+    let records = slurm::left::all(&state.folder_of(name.as_str()));
+    let recorded = |id: &ReplicaId| records.iter().any(|(_, left)| left.replicas.contains(&id.0));
+    let replicas: Vec<_> = running.keys().copied().filter(|id| !recorded(id)).collect();
+    (!replicas.is_empty()).then_some((note, replicas, None))
 }
 
 /// A path as one word of a shell.

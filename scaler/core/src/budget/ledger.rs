@@ -32,9 +32,9 @@ impl Spent {
         (&self.running, self.warm) == (&other.running, other.warm)
     }
 
-    /// What ran and cost when it was kept, in order of id.
-    pub fn running(&self) -> impl Iterator<Item = ReplicaId> {
-        self.running.iter().map(|(id, _)| *id)
+    /// What ran when it was kept and what each cost in an hour, in order of id.
+    pub fn running(&self) -> impl Iterator<Item = (ReplicaId, Price)> {
+        self.running.iter().copied()
     }
 
     /// Adds what `other` has cost; what of it ran is taken for gone.

@@ -18,6 +18,7 @@ mod seen;
 mod spec;
 mod token;
 mod watch;
+mod whose;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,9 @@ use tidegate_shared::offer::Offer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+pub use self::left::Place;
 pub use self::spec::{SlurmAccess, SlurmOffer, SlurmSpec};
+pub(crate) use self::whose::Whose;
 
 use self::client::Failure;
 use self::core::{Core, JobOf, LOST_LIMIT, Stopping};

@@ -67,10 +67,13 @@ pub enum ScaleReason {
     BelowMin,
     /// More are needed, but `max` forbids it (C2).
     AtMax,
-    /// More are wanted, and `max` would allow them, but those that leave hold their places until they are gone (A6, C2).
+    /// More are wanted, and `max` would allow them, but those that leave hold their places until they are gone, and those
+    /// that take long to fall asleep until they can be woken (A6, C2).
     AtMaxWithLeaving {
         /// How many leave.
         leaving: u32,
+        /// How many take long to fall asleep.
+        falling: u32,
         /// The most that may exist.
         max: u32,
     },
@@ -196,11 +199,9 @@ impl ScaleReason {
     fn block(&self) -> String {
         match self {
             Self::AtMax => "more are needed than max allows".to_owned(),
-            Self::AtMaxWithLeaving { leaving: 1, max } => {
-                format!("max is {max}, and 1 that leaves holds its place until it is gone")
-            }
-            Self::AtMaxWithLeaving { leaving, max } => {
-                format!("max is {max}, and {leaving} that leave hold their places until they are gone")
+            Self::AtMaxWithLeaving { leaving, falling, max } => {
+                let (holders, until) = held_places(*leaving, *falling);
+                format!("max is {max}, and {holders} until {until}")
             }
             Self::BackingOff { failures, retry_in } => {
                 let failed = match failures {
@@ -305,6 +306,20 @@ impl ScaleDecision {
     pub fn blocks(&self) -> impl Iterator<Item = &ScaleReason> {
         std::iter::once(&self.reason).chain(&self.also).filter(|reason| reason.blocks())
     }
+}
+
+/// Who holds places under `max`, and what that lasts `until`, of `leaving` and of those that take long to fall asleep:
+/// `2 that leave hold their places`, `they are gone`.
+pub fn held_places(leaving: u32, falling: u32) -> (String, &'static str) {
+    let all = leaving.saturating_add(falling);
+    let (do_what, until) = match (all, leaving, falling) {
+        (1, 1, _) => ("leaves holds its place", "it is gone"),
+        (1, _, _) => ("falls asleep holds its place", "it sleeps"),
+        (_, _, 0) => ("leave hold their places", "they are gone"),
+        (_, 0, _) => ("fall asleep hold their places", "they sleep"),
+        _ => ("leave or fall asleep hold their places", "they have"),
+    };
+    (format!("{all} that {do_what}"), until)
 }
 
 mod words;

@@ -1,5 +1,6 @@
 //! Replicas that an operator takes out (C5): they get no new request, what runs there ends by itself, and then they are
-//! stopped. Decides neither who is taken out nor who takes their place: for the planner they are gone.
+//! stopped. Those that their provider ends get nothing new either. Decides neither who is taken out nor who takes their place:
+//! for the planner they are gone, the ones let go and the others dead.
 
 use tidegate_scaler_core::planner::Planner;
 use tidegate_shared::demand::Observation;
@@ -10,8 +11,10 @@ use crate::fleet::Change;
 impl Control {
     /// Announces who is taken out and who is back, before anything is observed: what is counted afterwards came before.
     pub(super) fn release(&mut self) {
-        for (id, change) in self.book.let_go(&self.helm.drained()) {
-            if change == Change::Drain {
+        let drained = self.helm.drained();
+        for (id, change) in self.book.let_go(&drained) {
+            // What its provider ends has died, whether or not it says so beforehand (M3).
+            if change == Change::Drain && drained.contains_key(&id) {
                 self.planner.iter_mut().for_each(|planner| Planner::let_go(planner, id));
             }
             self.tell(id, change);

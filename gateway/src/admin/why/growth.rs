@@ -3,7 +3,7 @@
 
 use tidegate_scaler_core::config::MAX_REPLICAS;
 use tidegate_scaler_core::planner::{CHECK, STEP};
-use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
+use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason, held_places};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
 use super::facts::Facts;
@@ -24,10 +24,10 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let Some(decision) = facts.decision() else { return fixed_and_full(facts) };
     let (max, current, needed) = (facts.sizing.ceiling(), facts.current(), decision.needed);
     let there = format!("max is {max} and {} there", are(current));
-    if let Some(ScaleReason::AtMaxWithLeaving { leaving, max }) =
+    if let Some(ScaleReason::AtMaxWithLeaving { leaving, falling, max }) =
         facts.block(|block| matches!(block, ScaleReason::AtMaxWithLeaving { .. }))
     {
-        return held(facts, *leaving, *max);
+        return held(facts, held_places(*leaving, *falling), *max);
     }
     // The decision may be of a smaller max.
     let fits = needed <= max && current < max;
@@ -64,14 +64,10 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     }
 }
 
-/// What leaves holds the places that `max` allows.
-fn held(facts: &Facts<'_>, leaving: u32, max: u32) -> Finding {
-    let (that, hold) = (
-        pick(leaving, "that leaves holds its place", "that leave hold their places"),
-        pick(leaving, "it is", "they are"),
-    );
+/// What leaves, or takes long to fall asleep, holds the places that `max` allows.
+fn held(facts: &Facts<'_>, (holders, until): (String, &str), max: u32) -> Finding {
     let text = format!(
-        "max is {max} and {} there, and {leaving} {that} until {hold} gone; {}",
+        "max is {max} and {} there, and {holders} until {until}; {}",
         are(facts.current()),
         facts.waits()
     );
@@ -80,10 +76,7 @@ fn held(facts: &Facts<'_>, leaving: u32, max: u32) -> Finding {
     let undo = out.map_or_else(String::new, |(replica, _)| {
         format!(", `tidegate drain {} {} --undo`", facts.name, facts.replica(replica.id))
     });
-    Line::AtMax
-        .now(text)
-        .detail(draining(facts))
-        .advise(format!("wait until {hold} gone{undo}, or raise max"))
+    Line::AtMax.now(text).detail(draining(facts)).advise(format!("wait until {until}{undo}, or raise max"))
 }
 
 /// How many of those that are there cannot serve yet, and why, in brackets; empty where all can.

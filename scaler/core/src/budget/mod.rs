@@ -88,14 +88,16 @@ struct Account {
     serving: u32,
     leaving: u32,
     parked: u32,
-    /// It needs more than the cap has room for.
+    /// It needs more than the cap has room for, and nothing else keeps it from having that.
     capped: bool,
+    /// It has none, and requests wait there.
+    wants: bool,
     floor: u32,
     /// When its fleet was last seen.
     seen: Instant,
     /// When the last of its replicas became ready.
     newest: Instant,
-    /// Since when it has none and wants one.
+    /// Since when it has none and wants one that only the cap keeps from it.
     starved: Option<Instant>,
     /// The most that it may keep, from the moment at which it is asked to give one until that one is gone.
     most: Option<u32>,
@@ -124,7 +126,7 @@ impl Budget {
     pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
         let ledger = Ledger::restore(spent, base_fee, now);
         let (existing, serving, leaving, parked) = (0, 0, 0, 0);
-        let (capped, starved, most) = (false, None, None);
+        let (capped, wants, starved, most) = (false, false, None, None);
         let (seen, newest) = (Instant::ZERO, Instant::ZERO);
         let account = Account {
             ledger,
@@ -133,6 +135,7 @@ impl Budget {
             leaving,
             parked,
             capped,
+            wants,
             floor,
             seen,
             newest,
@@ -199,10 +202,13 @@ impl Budget {
         }
     }
 
-    /// Whether `name` would start some just now, were there room under the cap.
+    /// Whether `name`, as it was last seen, would start some, were there room under the cap: nobody is asked for room that
+    /// it cannot use.
     pub fn capped(&mut self, name: &DeploymentName, capped: bool) {
         if let Some(account) = self.accounts.get_mut(name) {
             account.capped = capped;
+            let since = account.starved.unwrap_or(account.seen);
+            account.starved = (capped && account.wants).then_some(since);
         }
     }
 
@@ -257,8 +263,7 @@ impl Budget {
     /// The most that `name` may keep parked, where another one needs the room: none more than now, and one fewer where it
     /// is the first by name of those that have any. What serves nobody makes room before what serves.
     fn parked(&self, name: &DeploymentName, now: Instant) -> Option<u32> {
-        let needs =
-            |account: &Account| account.is_current(now) && (account.starved.is_some() || account.capped);
+        let needs = |account: &Account| account.is_current(now) && account.capped;
         let needed = self.accounts.iter().any(|(other, account)| other != name && needs(account));
         if !needed || !self.is_full() {
             return None;
@@ -301,7 +306,7 @@ impl Account {
         now.since(self.seen) < LATELY
     }
 
-    /// Since when it has none and wants one. Of one that was not seen lately nobody knows whether it still does, and its
+    /// Since when it has none and wants one that only the cap keeps from it. Of one that was not seen lately nobody knows whether it still does, and its
     /// provider could start none (C2).
     fn starves(&self, now: Instant) -> Option<Instant> {
         self.starved.filter(|_| self.is_current(now))
@@ -320,7 +325,8 @@ impl Account {
         self.parked = count(&[Phase::Parked]);
         let ready = replicas.iter().filter(|replica| replica.is_ready());
         self.newest = ready.map(|replica| replica.since).max().unwrap_or(self.newest);
-        self.starved = (wants && replicas.is_empty()).then(|| self.starved.unwrap_or(at.now));
+        self.wants = wants && replicas.is_empty();
+        self.starved = self.starved.filter(|_| self.wants);
     }
 }
 

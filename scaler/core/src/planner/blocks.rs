@@ -19,12 +19,20 @@ pub(super) struct Missing {
     pub(super) starts: u32,
     /// Of these, those that stand for one that ran and has died: no growth (M3).
     lost: u32,
-    /// Those that leave, where they hold places that some of `starts` would take (A6).
-    held: u32,
+    /// Those that leave, and those that take long to fall asleep, where they hold places that some of `starts` would take
+    /// (A6).
+    held: Holders,
     /// How many may be started before those are gone.
     places: u32,
     /// Whether the one after all of these would have to be started too.
     beyond: bool,
+}
+
+/// Who has a place under `max`, and can serve nobody soon.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holders {
+    leaving: u32,
+    falling: u32,
 }
 
 impl Missing {
@@ -32,14 +40,21 @@ impl Missing {
     pub(super) fn of(target: u32, ceiling: u32, ran: u32, fleet: &Census, supply: &Supply) -> Self {
         let there = fleet.current().saturating_add(fleet.draining);
         let missing = target.saturating_sub(there);
-        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX);
-        let asleep = fleet.parked.saturating_sub(late);
+        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX).min(fleet.parked);
+        let asleep = fleet.parked - late;
         let woken = missing.min(asleep);
         let starts = missing - woken;
         let lost = ran.saturating_sub(there.saturating_add(woken)).min(starts);
         let places = fleet.places(ceiling);
-        let held = if starts > places { fleet.leaving } else { 0 };
+        let all = Holders { leaving: fleet.leaving, falling: late };
+        let held = if starts > places { all } else { Holders::default() };
         Self { woken, starts, lost, held, places, beyond: woken == asleep }
+    }
+}
+
+impl Holders {
+    fn are_some(self) -> bool {
+        self.leaving > 0 || self.falling > 0
     }
 }
 
@@ -158,7 +173,8 @@ impl Planner {
             if supply.waiting > 0 && !blocks.is_empty() && !blocks.contains(&ScaleReason::NoCapacity) {
                 blocks.push(ScaleReason::NoCapacity);
             }
-            blocks.extend(self.at_max(over, missing).filter(|_| missing.held > 0 || !blocks.is_empty()));
+            blocks
+                .extend(self.at_max(over, missing).filter(|_| missing.held.are_some() || !blocks.is_empty()));
             if blocks.is_empty() {
                 return (reason, blocks);
             }
@@ -199,11 +215,13 @@ impl Planner {
         blocks
     }
 
-    /// Whether `max` keeps some from being started: `over` of what is needed, or those that leave.
-    fn at_max(&self, over: bool, Missing { held: leaving, .. }: Missing) -> Option<ScaleReason> {
-        match leaving {
-            0 => over.then_some(ScaleReason::AtMax),
-            _ => Some(ScaleReason::AtMaxWithLeaving { leaving, max: self.sizing.ceiling() }),
+    /// Whether `max` keeps some from being started: `over` of what is needed, or those that hold places.
+    fn at_max(&self, over: bool, Missing { held, .. }: Missing) -> Option<ScaleReason> {
+        let Holders { leaving, falling } = held;
+        let max = self.sizing.ceiling();
+        match held.are_some() {
+            false => over.then_some(ScaleReason::AtMax),
+            true => Some(ScaleReason::AtMaxWithLeaving { leaving, falling, max }),
         }
     }
 

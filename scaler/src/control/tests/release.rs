@@ -1,4 +1,7 @@
-//! Replicas that an operator takes out (C5).
+//! Replicas that an operator takes out, and those that their provider ends (C5).
+
+use tidegate_scaler_core::budget::Bounds;
+use tidegate_shared::offer::Money;
 
 use super::*;
 
@@ -141,5 +144,31 @@ async fn c5_four_streams_while_the_target_drops_to_one_and_each_stop_comes_after
         world.finish(id);
         world.reaches(&format!("gone {id}")).await;
         assert_eq!(world.log(), [format!("stop {id}"), format!("gone {id}")], "only that one has ended");
+    }
+}
+
+/// Its provider says so before it is gone, or not, as the polls fall: it is replaced either way, and an operator's is not.
+#[tokio::test(start_paused = true)]
+async fn m3_what_its_provider_ends_is_replaced_though_the_credit_is_used_up() {
+    for ends in [true, false] {
+        let world = World::new();
+        world.left_over(1);
+        let house = House::new(Bounds { replicas: None, credit: Some(Money::default()) });
+        let (fleet, provider) =
+            (Arc::clone(&world) as Arc<dyn Fleet>, Arc::clone(&world) as Arc<dyn Provider>);
+        // What is warm costs a fee.
+        let terms = Terms { sizing: sizing(1, 2), base_fee: Price(1), start_limit: START_LIMIT };
+        let run = Loop::spawn(Control::new(DeploymentName::new("chat"), fleet, provider, house, terms));
+        world.reaches("ready 1").await;
+        world.arrive(1);
+        world.log();
+        if ends {
+            world.is_ending(1);
+        } else {
+            run.helm.drain(ReplicaId(1), world.observe().at);
+        }
+        run.pass(10).await;
+        let expected = ["drain 1", "ordered 2", "start 2", "up 2", "ready 2"];
+        assert_eq!(world.log()[..], expected[..if ends { 5 } else { 1 }]);
     }
 }

@@ -128,6 +128,12 @@ impl World {
         state.instances.insert(ReplicaId(id), InstanceState::Up { url: format!("http://replica-{id}") });
     }
 
+    /// Its provider ends replica `id`.
+    pub(super) fn is_ending(&self, id: u32) {
+        let why = "its node goes".to_owned();
+        self.state().instances.insert(ReplicaId(id), InstanceState::Ending { why });
+    }
+
     pub(super) fn elapsed(&self) -> Duration {
         self.origin.elapsed()
     }

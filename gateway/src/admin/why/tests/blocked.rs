@@ -223,7 +223,8 @@ fn e2_c2_at_max_while_replicas_wait_for_room_the_line_is_told_and_not_max_alone(
 
 #[test]
 fn e2_a6_what_leaves_and_holds_the_places_under_max_is_told_with_what_to_do() {
-    let mut case = Case::new(0, 1, 1, ScaleReason::AtMaxWithLeaving { leaving: 2, max: 2 }).queue(1, SECOND);
+    let held = ScaleReason::AtMaxWithLeaving { leaving: 2, falling: 0, max: 2 };
+    let mut case = Case::new(0, 1, 1, held).queue(1, SECOND);
     case.sizing.max = 2;
     (0..2).for_each(|_| case.add(Phase::Draining, 5));
     let text = "max is 2 and none is there, and 2 that leave hold their places until they are gone; 1 request waits, for 1.0 s so far";

@@ -42,6 +42,23 @@ fn a6_c2_what_leaves_holds_its_place_under_max_and_that_is_told() {
 }
 
 #[test]
+fn a6_c2_c6_what_takes_long_to_fall_asleep_holds_its_place_under_max_and_that_is_told() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let rule = RuleChoice::Fixed(rule);
+        let mut engines = Engines::new(Sizing { rule, min: 2, max: 2, parked: 1, ..Sizing::default() }, 1);
+        engines.add(Phase::Parked, 1);
+        engines.supply.falling.late = vec![ReplicaId(2)];
+        let plan = engines.second();
+        assert_eq!((plan.orders.len(), words(&plan.why)), (0, vec!["at_max"]), "{}", plan.why);
+        let held = "max is 2, and 1 that falls asleep holds its place until it sleeps";
+        assert!(plan.why.to_string().ends_with(held), "{}", plan.why);
+        engines.supply.falling = Falling::default();
+        let plan = engines.second();
+        assert_eq!((plan.why.woken, words(&plan.why)), (1, vec![]), "{}", plan.why);
+    }
+}
+
+#[test]
 fn a3_c2_max_is_told_where_it_keeps_one_from_who_waits_whatever_the_load() {
     for figures in [true, false] {
         let mut engines = Engines::by_tokens(0, 1, 1);

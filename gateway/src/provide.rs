@@ -14,7 +14,7 @@ use tidegate_scaler::provider::docker::{self, DockerHost, DockerProvider};
 use tidegate_scaler::provider::exec::ExecProvider;
 use tidegate_scaler::provider::fixed::Fixed;
 use tidegate_scaler::provider::process::{self, ProcessProvider, ProcessSpec};
-use tidegate_scaler::provider::slurm::SlurmProvider;
+use tidegate_scaler::provider::slurm::{Place, SlurmProvider};
 use tidegate_scaler::provider::state::StateDir;
 use tidegate_scaler::store::{self, Epoch, KeptDrain, KeptSetting, KeptTuned, Past, Store};
 use tidegate_shared::id::DeploymentName;
@@ -104,13 +104,13 @@ pub(crate) fn records(
     let (sized, accounts) = (named(config, Source::can_start), kept.accounts.clone());
     let house = House::kept(config.budget, store.clone(), kept, &sized);
     let house = house.that_sleeps(Asleep::new(move || clock.asleep()));
-    let cluster = |deployment: &Deployment| match &deployment.source {
-        Source::Slurm(spec) => Some((deployment.name.clone(), spec.access.site.to_string())),
+    let place = |deployment: &Deployment| match &deployment.source {
+        Source::Slurm(spec) => Some((deployment.name.clone(), Place::of(&spec.access))),
         _ => None,
     };
-    let clusters: Vec<_> = config.deployments.iter().filter_map(cluster).collect();
+    let places: Vec<_> = config.deployments.iter().filter_map(place).collect();
     let names: Vec<_> = names.into_iter().collect();
-    let orphans = Orphanage::find((&accounts, &names, &clusters), state, &house, clock.now());
+    let orphans = Orphanage::find((&accounts, &names, &places), state, &house, clock.now());
     tokio::spawn(orphans.clone().keep_settling(house.clone(), move || clock.now()));
     Ok(Records { store: Some(store), house, orphans, settings, tuned, drained, epoch, past })
 }

@@ -1,6 +1,6 @@
 //! Replicas that an earlier run left, of deployments that are in the configuration no more and whose provider cannot be
-//! asked without them: those of `exec`, and jobs, billed or pending, on a cluster of Slurm where no deployment is left that
-//! ends them. Tells of them and bills them until an operator has settled them. It stops none.
+//! asked without them: those of `exec`, and jobs, billed or pending, on a cluster of Slurm where no deployment of their user
+//! is left that ends them. Tells of them and bills them until an operator has settled them. It stops none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,9 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::house::House;
+use crate::provider::exec;
+use crate::provider::slurm::{self, Place};
 use crate::provider::state::StateDir;
-use crate::provider::{exec, slurm};
 use crate::store::KeptAccount;
 
 /// How often it is looked whether an operator has settled some.
@@ -44,6 +45,8 @@ pub struct Orphans {
 pub struct Jobs {
     /// The URL of the cluster.
     pub cluster: String,
+    /// Whose they are there, for people.
+    pub user: String,
     /// The command that cancels all of them, and any that is named nowhere.
     pub settle: String,
 }
@@ -70,9 +73,9 @@ impl Orphans {
                 )
             }
         };
-        if let Some(Jobs { cluster, settle, .. }) = &self.jobs {
+        if let Some(Jobs { cluster, user, settle }) = &self.jobs {
             return format!(
-                "{} ({kind} on {cluster}) {was} left there by an earlier run, running or pending, and no deployment of this \
+                "{} ({kind} on {cluster}, as {user}) {was} left there by an earlier run, running or pending, and no deployment of this \
                  gateway is there any more that ends {them}: the gateway cannot stop {them}{billed}. Put {deployment} back \
                  there and restart, and {they_are} taken over, or cancel all its jobs there with `{settle}` and then run `rm {}`",
                 names.join(", "),
@@ -95,10 +98,10 @@ pub struct Orphanage(Arc<Mutex<Vec<Orphans>>>);
 
 impl Orphanage {
     /// Finds them in the `accounts` that an earlier run kept and in the records of jobs, has them billed by `house` and tells
-    /// the log. `names` are the deployments that there are, `clusters` where those on Slurm are: each ends the jobs there of
-    /// deployments that are on Slurm no more.
+    /// the log. `names` are the deployments that there are, `places` where those on Slurm are: each ends the jobs there, of its
+    /// user, of deployments that are on Slurm no more.
     pub fn find(
-        (accounts, names, clusters): (&[KeptAccount], &[DeploymentName], &[(DeploymentName, String)]),
+        (accounts, names, places): (&[KeptAccount], &[DeploymentName], &[(DeploymentName, Place)]),
         state: &StateDir,
         house: &House,
         now: Instant,
@@ -112,7 +115,7 @@ impl Orphanage {
             let account = account(&name).filter(|_| !names.contains(&name));
             let running: BTreeMap<_, _> =
                 account.map(|one| one.spent.running().collect()).unwrap_or_default();
-            let mut left = jobs(state, &name, clusters);
+            let mut left = jobs(state, &name, places);
             left.extend(beside_jobs(state, &name, &running));
             let told = |id: &ReplicaId| left.iter().any(|(_, replicas, _)| replicas.contains(id));
             let still: Vec<_> = running.keys().copied().filter(told).collect();
@@ -168,16 +171,25 @@ type Found = (PathBuf, Vec<ReplicaId>, Option<Jobs>);
 
 /// The jobs that `name` has left on clusters where nobody ends them, by their records alone: each is written before its job is
 /// submitted, and names it until it is over.
-fn jobs(state: &StateDir, name: &DeploymentName, clusters: &[(DeploymentName, String)]) -> Vec<Found> {
-    let swept = !clusters.iter().any(|(other, _)| other == name);
+fn jobs(state: &StateDir, name: &DeploymentName, places: &[(DeploymentName, Place)]) -> Vec<Found> {
+    let swept = !places.iter().any(|(other, _)| other == name);
     let mut found = Vec::new();
     for (record, left) in slurm::left::all(&state.folder_of(name.as_str())) {
-        let there = |(_, cluster): &&(DeploymentName, String)| *cluster == left.cluster;
-        if clusters.iter().filter(there).any(|(other, _)| swept || other == name) {
+        let ends = |(other, place): &(DeploymentName, Place)| match &place.whose {
+            _ if place.cluster != left.cluster => false,
+            // It adopts its own, once it can tell whose they are. Of others, it may be that nobody does.
+            None => other == name,
+            Some(whose) => *whose == left.whose && (swept || other == name),
+        };
+        if places.iter().any(ends) {
             continue;
         }
         let (settle, replicas) = (left.settle(name), left.ids().collect());
-        found.push((record, replicas, Some(Jobs { cluster: left.cluster, settle })));
+        found.push((
+            record,
+            replicas,
+            Some(Jobs { cluster: left.cluster, user: left.whose.to_string(), settle }),
+        ));
     }
     found
 }

@@ -3,7 +3,6 @@
 //! One request over one connection each, bounded in time and size. Says of each failure what is known to have been done.
 //! Never decides anything about a replica.
 
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +16,8 @@ use thiserror::Error;
 use super::reply::{self, Job, Node, Reply};
 use super::spec::SlurmAccess;
 use super::token::Token;
-use crate::provider::rest::{self, Bounds, NoAnswer, Site};
+use super::whose::Whose;
+use crate::provider::rest::{self, Bounds, NoAnswer};
 
 /// How long an answer may take: slurmrestd itself waits some 10 s for a controller that is down.
 const TIME: Duration = Duration::from_secs(30);
@@ -43,24 +43,6 @@ pub(super) enum Failure {
     /// There is no such job, or no longer.
     #[error("Slurm knows no such job")]
     NoJob,
-}
-
-/// Whose jobs are ours: a comment alone proves nothing, since anybody may copy it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// Those of the user of this name.
-    Name(String),
-    /// Those of the user of this number.
-    Id(u32),
-}
-
-impl Whose {
-    pub(super) fn owns(&self, job: &Job) -> bool {
-        match self {
-            Self::Name(name) => job.user_name == *name,
-            Self::Id(id) => job.user_id == Some(u64::from(*id)),
-        }
-    }
 }
 
 /// A way to slurmrestd.
@@ -104,25 +86,7 @@ impl Client {
 
     /// Whose jobs are ours.
     pub(super) fn whose(&self) -> Result<Whose, String> {
-        if let Some(name) = &self.access.user {
-            return Ok(Whose::Name(name.clone()));
-        }
-        if let Some(path) = &self.access.token {
-            let token = Token::read(path)?;
-            let user = token.user().map(str::to_owned);
-            let none = || format!("the token in {} names no user; set `user`", path.display());
-            return Ok(Whose::Name(user.ok_or_else(none)?));
-        }
-        match &self.access.site {
-            // Over its socket slurmrestd acts as itself; as root, as whoever connects.
-            Site::Unix(path) => {
-                let data = std::fs::metadata(path)
-                    .map_err(|error| format!("cannot look at the socket {}: {error}", path.display()))?;
-                let own = rustix::process::geteuid().as_raw();
-                Ok(Whose::Id(if data.uid() == 0 { own } else { data.uid() }))
-            }
-            Site::Tcp { .. } => Err("neither a user nor a token is set".to_owned()),
-        }
+        Whose::of(&self.access)
     }
 
     /// Whether Slurm answers at all.

@@ -4,7 +4,6 @@
 //! record of its jobs, which must not end older than they are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_shared::id::{DeploymentName, ReplicaId, replica_name};
@@ -17,11 +16,13 @@ use super::super::folder::Folder;
 use super::super::ids::Ids;
 use super::super::news::News;
 use super::super::{Instance, InstanceState, output};
-use super::client::{Client, Whose};
+use super::client::Client;
 use super::mark::{self, Mark};
 use super::reply::{Job, Node};
 use super::spec::{SlurmOffer, SlurmSpec};
-use super::{left, room, seen};
+use super::whose::Whose;
+use super::{room, seen};
+use record::Record;
 pub(super) use stopping::Stopping;
 
 mod one;
@@ -43,8 +44,7 @@ pub(super) struct Core {
     /// The watch is to look now.
     pub(super) look: Notify,
     owner: String,
-    /// The record of its jobs.
-    record: PathBuf,
+    folder: Folder,
     /// Whether Slurm was asked at all, whatever it answered.
     asked: watch::Sender<bool>,
     fleet: Mutex<Fleet>,
@@ -53,6 +53,8 @@ pub(super) struct Core {
 #[derive(Debug, Default)]
 struct Fleet {
     replicas: BTreeMap<ReplicaId, Replica>,
+    /// The record of its jobs; `None` until it is known whose they are.
+    record: Option<Record>,
     /// Those that an earlier run left here, until it is known which are there.
     earlier: BTreeSet<u32>,
     /// Why the list is not known.
@@ -115,18 +117,16 @@ pub(super) struct Stray {
 impl Core {
     pub(super) fn new(spec: SlurmSpec, owner: &str, folder: Folder, next: ReplicaId) -> Self {
         // A submission of an earlier run may be under way.
-        let record = folder.file(&left::file(&left::cluster(&spec.access)));
-        let earlier = left::read(&record).map(|left| left.replicas).unwrap_or_default();
         let late_until = Some(Instant::now() + LATE_LIMIT);
-        let fleet = Fleet { earlier, late_until, ..Fleet::default() };
+        let fleet = Fleet { late_until, ..Fleet::default() };
         Self {
             client: Client::new(spec.access.clone()),
             spec,
-            ids: Ids::new(folder, next),
+            ids: Ids::new(folder.clone(), next),
             news: News::default(),
             look: Notify::new(),
             owner: owner.to_owned(),
-            record,
+            folder,
             asked: watch::Sender::new(false),
             fleet: Mutex::new(fleet),
         }
@@ -189,7 +189,7 @@ impl Core {
         let replica = Replica::new(offer, None, 0, "its job is being submitted");
         let mut fleet = self.fleet();
         fleet.replicas.insert(id, replica);
-        self.keep(&fleet);
+        self.keep(&mut fleet);
         self.news.tell();
     }
 
@@ -218,8 +218,9 @@ impl Core {
     pub(super) fn remove(&self, id: ReplicaId) {
         let mut fleet = self.fleet();
         fleet.replicas.remove(&id);
+        self.open(&mut fleet);
         fleet.earlier.remove(&id.0);
-        self.keep(&fleet);
+        self.keep(&mut fleet);
         self.news.tell();
     }
 

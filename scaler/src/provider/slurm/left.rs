@@ -1,5 +1,5 @@
-//! The record of the jobs that one deployment has on one cluster, billed or pending: which replicas, where, and how whoever
-//! can stop them finds them once the deployment is gone. A file in the deployment's folder; an empty one is none.
+//! The record of the jobs that one deployment has on one cluster as one user, billed or pending: which replicas, where, and
+//! how whoever can stop them finds them once the deployment is gone. A file in the deployment's folder; an empty one is none.
 //!
 //! Never talks to Slurm.
 
@@ -13,16 +13,35 @@ use tidegate_shared::id::{DeploymentName, ReplicaId};
 use super::super::fingerprint::Fingerprint;
 use super::super::folder::write_whole;
 use super::spec::SlurmAccess;
+use super::whose::Whose;
 
 /// How names of such files begin; a fingerprint of the cluster follows.
 const PREFIX: &str = "jobs-";
+
+/// Where a deployment has its jobs, and whose they are: it sees no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The URL of the cluster.
+    pub(crate) cluster: String,
+    /// Whose they are; `None` where that cannot be told now.
+    pub(crate) whose: Option<Whose>,
+}
+
+impl Place {
+    /// The place that `access` leads to.
+    pub fn of(access: &SlurmAccess) -> Self {
+        Self { cluster: cluster(access), whose: Whose::of(access).ok() }
+    }
+}
 
 /// What a record tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Left {
     /// The URL of the cluster.
     pub(crate) cluster: String,
-    /// Whose jobs they are.
+    /// Whose jobs they are there.
+    pub(crate) whose: Whose,
+    /// The state directory that they belong to, by its nonce.
     pub(crate) owner: String,
     /// The replicas, by number.
     pub(crate) replicas: BTreeSet<u32>,
@@ -48,10 +67,11 @@ pub(crate) fn cluster(access: &SlurmAccess) -> String {
     access.site.to_string()
 }
 
-/// The name of the record of jobs on `cluster`.
-pub(super) fn file(cluster: &str) -> String {
+/// The name of the record of the jobs on `cluster` that are `whose`.
+pub(super) fn file(cluster: &str, whose: &Whose) -> String {
     let mut name = Fingerprint::default();
     name.add(cluster);
+    name.add(whose.to_string());
     format!("{PREFIX}{}", name.finish())
 }
 

@@ -18,6 +18,7 @@ mod seen;
 mod spec;
 mod token;
 mod watch;
+pub(crate) mod whose;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use tidegate_shared::offer::Offer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+pub use self::left::Place;
 pub use self::spec::{SlurmAccess, SlurmOffer, SlurmSpec};
 
 use self::client::Failure;

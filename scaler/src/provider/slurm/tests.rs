@@ -19,9 +19,9 @@ use tidegate_shared::replica::Capacity;
 use tokio::time::Instant;
 
 use self::cluster::Cluster;
-use super::client::Whose;
 use super::core::{Core, JobOf, LATE_LIMIT, LOST_LIMIT, Stray};
 use super::mark::Mark;
+use super::whose::Whose;
 use super::{SlurmAccess, SlurmOffer, SlurmProvider, SlurmSpec};
 use crate::provider::contract::{self, Engine, Rig, offer, start, until, up};
 use crate::provider::rest::Site;

@@ -2,7 +2,15 @@
 
 use super::*;
 use crate::orphans::Orphanage;
+use crate::provider::slurm::Place;
+use crate::provider::slurm::whose::Whose;
 use crate::provider::state::StateDir;
+
+/// Where the deployment of this name has its jobs.
+fn place(name: &str, cluster: &str, user: Option<&str>) -> (DeploymentName, Place) {
+    let whose = user.map(|name| Whose::Name(name.to_owned()));
+    (DeploymentName::new(name), Place { cluster: cluster.to_owned(), whose })
+}
 
 /// A run that saw two replicas and was killed at second 105 of the boot.
 async fn killed_run(dir: &Path) {
@@ -32,8 +40,8 @@ async fn m2_replicas_of_a_deployment_that_is_gone_are_told_and_billed_until_they
     let accounts = kept.accounts.clone();
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
     let spent = |second| 1_000_000 - house.credit(at(second)).unwrap().left.0;
-    let other = [(DeploymentName::new("other"), "unix:/a".to_owned())];
-    let find = |names: &[DeploymentName], jobs: &[(DeploymentName, String)]| {
+    let other = [place("other", "unix:/a", Some("u1"))];
+    let find = |names: &[DeploymentName], jobs: &[(DeploymentName, Place)]| {
         Orphanage::find((&accounts, names, jobs), &state, &house, at(0)).left(&house, at(0))
     };
     assert_eq!(find(&[chat()], &[]), [], "it is there");
@@ -71,17 +79,18 @@ async fn m2_c005_jobs_of_a_deployment_that_left_a_cluster_are_all_told_with_wher
     let folder = state.path().join("chat");
     fs::create_dir(&folder).unwrap();
     state.runs(&chat(), "slurm").unwrap();
-    let record = r#"{"cluster": "unix:/a", "owner": "nonce", "replicas": [1, 2, 3]}"#;
+    let record =
+        r#"{"cluster": "unix:/a", "whose": {"name": "u1"}, "owner": "nonce", "replicas": [1, 2, 3]}"#;
     fs::write(folder.join("jobs-1"), record).unwrap();
     killed_run(dir.path()).await;
     let (store, kept) = open(dir.path(), 150);
     let accounts = kept.accounts.clone();
     let house = House::kept(credit(1_000_000), store.clone(), kept, &[]);
-    let on = |name: &str, cluster: &str| (DeploymentName::new(name), cluster.to_owned());
-    let find = |accounts: &[KeptAccount], names: &[DeploymentName], clusters: &[(DeploymentName, String)]| {
+    let on = |name: &str, cluster: &str| place(name, cluster, Some("u1"));
+    let find = |accounts: &[KeptAccount], names: &[DeploymentName], clusters: &[(DeploymentName, Place)]| {
         Orphanage::find((accounts, names, clusters), &state, &house, at(0))
     };
-    let told = |accounts: &[KeptAccount], names: &[DeploymentName], clusters: &[(DeploymentName, String)]| {
+    let told = |accounts: &[KeptAccount], names: &[DeploymentName], clusters: &[(DeploymentName, Place)]| {
         let left = find(accounts, names, clusters).left(&house, at(0));
         left.iter().map(|one| one.sentence()).collect::<Vec<_>>().join("; ")
     };
@@ -91,14 +100,33 @@ async fn m2_c005_jobs_of_a_deployment_that_left_a_cluster_are_all_told_with_wher
         let told = told(&accounts, &[], &clusters);
         let settle =
             "cancel all its jobs there with `squeue -h -o '%i %k' | grep -F 'owner=nonce deployment=chat '";
-        for word in ["chat-1, chat-2, chat-3 (slurm on unix:/a) were left there", "counts $7.20/h", settle] {
+        for word in [
+            "chat-1, chat-2, chat-3 (slurm on unix:/a, as user u1) were left there",
+            "counts $7.20/h",
+            settle,
+        ] {
             assert!(told.contains(word), "{told}");
         }
     }
     let pending = told(&[], &[], &[]);
-    assert!(pending.contains("chat-3 (slurm on unix:/a)") && !pending.contains("counts"), "{pending}");
+    assert!(
+        pending.contains("chat-3 (slurm on unix:/a, as user u1)") && !pending.contains("counts"),
+        "{pending}"
+    );
     let moved = told(&accounts, &[chat()], &[on("chat", "unix:/b"), on("other", "unix:/a")]);
-    assert!(moved.contains("chat-3 (slurm on unix:/a)") && moved.contains("chat/jobs-1"), "{moved}");
+    assert!(
+        moved.contains("chat-3 (slurm on unix:/a, as user u1)") && moved.contains("chat/jobs-1"),
+        "{moved}"
+    );
+    for (names, places, is_told) in [
+        (vec![], place("other", "unix:/a", Some("u2")), true),
+        (vec![], place("other", "unix:/a", None), true),
+        (vec![chat()], place("chat", "unix:/a", Some("u2")), true),
+        (vec![chat()], place("chat", "unix:/a", None), false),
+    ] {
+        let told = told(&accounts, &names, std::slice::from_ref(&places));
+        assert_eq!(told.contains("chat-3 (slurm on"), is_told, "{places:?}: {told}");
+    }
     let orphanage = find(&accounts, &[], &[]);
     fs::remove_file(folder.join("jobs-1")).unwrap();
     orphanage.settle(&house, at(1));
@@ -114,7 +142,9 @@ async fn m2_c005_jobs_on_each_cluster_are_settled_by_their_own_file_and_by_no_ot
     fs::create_dir(&folder).unwrap();
     state.runs(&chat(), "slurm").unwrap();
     for (file, cluster, id) in [("jobs-1", "unix:/a", 1), ("jobs-2", "unix:/b", 2)] {
-        let record = format!(r#"{{"cluster": "{cluster}", "owner": "nonce", "replicas": [{id}]}}"#);
+        let record = format!(
+            r#"{{"cluster": "{cluster}", "whose": {{"name": "u1"}}, "owner": "nonce", "replicas": [{id}]}}"#
+        );
         fs::write(folder.join(file), record).unwrap();
     }
     killed_run(dir.path()).await;
@@ -148,7 +178,9 @@ async fn m2_c005_replicas_beside_the_jobs_of_an_earlier_record_are_told_and_each
     let folder = state.path().join("chat");
     fs::create_dir(&folder).unwrap();
     let record = |file: &str, cluster: &str, id: u32| {
-        let record = format!(r#"{{"cluster": "{cluster}", "owner": "nonce", "replicas": [{id}]}}"#);
+        let record = format!(
+            r#"{{"cluster": "{cluster}", "whose": {{"name": "u1"}}, "owner": "nonce", "replicas": [{id}]}}"#
+        );
         fs::write(folder.join(file), record).unwrap();
     };
     killed_run(dir.path()).await;

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
+use super::super::left;
 use super::super::reply::Job;
 use super::*;
 
@@ -156,6 +157,11 @@ async fn c005_a_job_whose_submission_was_not_answered_is_found_and_is_the_only_o
 
 /// A book without a Slurm behind it.
 fn book(dir: &Path) -> (Core, Whose) {
+    book_of(dir, None)
+}
+
+/// The same, of jobs of that user.
+fn book_of(dir: &Path, user: Option<&str>) -> (Core, Whose) {
     let site = Site::Unix(dir.join("socket"));
     let offer = SlurmOffer {
         name: "main".to_owned(),
@@ -178,7 +184,7 @@ fn book(dir: &Path) -> (Core, Whose) {
         time_limit: None,
         options: BTreeMap::new(),
         offers: vec![offer],
-        access: SlurmAccess { site, token: None, user: None, api: None },
+        access: SlurmAccess { site, token: None, user: user.map(str::to_owned), api: None },
         start_limit: crate::control::START_LIMIT,
     };
     let state = StateDir::open(dir).unwrap();
@@ -252,4 +258,22 @@ async fn c005_a_replica_has_one_job() {
     let again = Job { name: "other".to_owned(), comment: String::new(), ..job(&core, 4, 21) };
     assert!(core.is_of(ReplicaId(4), &job(&core, 4, 21), &whose));
     assert!(!core.is_of(ReplicaId(4), &again, &whose), "Slurm has given the number again");
+}
+
+#[test]
+fn m2_c005_what_is_on_record_of_another_users_jobs_stays_where_those_of_ours_are_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (core, _) = book_of(dir.path(), Some("u2"));
+    let state = StateDir::open(dir.path()).unwrap();
+    let gone = state.path().join("gone");
+    std::fs::create_dir(&gone).unwrap();
+    for user in ["u1", "u2"] {
+        let cluster = left::cluster(&core.spec.access);
+        let record = format!(
+            r#"{{"cluster": "{cluster}", "whose": {{"name": "{user}"}}, "owner": "owner", "replicas": [1]}}"#
+        );
+        std::fs::write(gone.join(format!("jobs-{user}")), record).unwrap();
+    }
+    core.settle_earlier(&state, &["chat".to_owned()]);
+    assert_eq!(["jobs-u1", "jobs-u2"].map(|file| gone.join(file).exists()), [true, false]);
 }

@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 use super::super::folder::Folder;
 use super::super::ids::Ids;
 use super::super::news::News;
-use super::super::{Instance, InstanceState, output};
+use super::super::{Instance, InstanceState};
 use super::client::Client;
 use super::mark::{self, Mark};
 use super::reply::{Job, Node};
@@ -81,6 +81,8 @@ struct Replica {
     state: InstanceState,
     /// Its job has a node.
     costs: bool,
+    /// Its job has or had one.
+    ran: bool,
     /// What is shown while it is being stopped: its end is then nobody's news.
     stopping: Option<InstanceState>,
 }
@@ -89,8 +91,8 @@ impl Replica {
     fn new(offer: &SlurmOffer, job: Option<u32>, run: u32, why: &str) -> Self {
         let state = InstanceState::Pending { why: why.to_owned() };
         let (capacity, price, since) = (offer.capacity, offer.price, Instant::now());
-        let (lost, remark, costs, stopping) = (false, None, false, None);
-        Self { capacity, price, job, run, since, lost, remark, state, costs, stopping }
+        let (lost, remark, costs, ran, stopping) = (false, None, false, false, None);
+        Self { capacity, price, job, run, since, lost, remark, state, costs, ran, stopping }
     }
 }
 
@@ -282,19 +284,6 @@ impl Core {
             self.news.tell();
         }
         new
-    }
-
-    /// The last lines of a replica, or where they are; none of one whose job has no node yet.
-    pub(super) fn output(&self, id: ReplicaId) -> Vec<String> {
-        let JobOf::Known(job) = self.job(id) else { return Vec::new() };
-        if self.is_waiting(id) {
-            return Vec::new();
-        }
-        let path = self.spec.log_of(id, job);
-        if path.exists() {
-            return output::last_lines(&path);
-        }
-        vec![format!("its output is in {} on its node; that is not readable from here", path.display())]
     }
 
     /// Whether all jobs have to be listed: a submission was not answered, lately.

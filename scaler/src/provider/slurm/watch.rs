@@ -136,6 +136,10 @@ impl Watch {
             let how = format!("Slurm no longer knows its job {number}");
             return Ok(core.set_state(id, exited(how)));
         };
+        // One that ended between two looks is never seen on its node.
+        if !job.batch_host.is_empty() {
+            core.set_ran(id);
+        }
         let seen = seen::look(job, core.run(id)).at_age(core.age(id));
         seen.costs().into_iter().for_each(|costs| core.set_costs(id, costs));
         let state = match seen {

@@ -1,10 +1,10 @@
-//! What is known of one replica. Changes nothing but whether it costs.
+//! What is known of one replica. Changes nothing but whether it costs, and has run.
 
 use tidegate_shared::id::ReplicaId;
 use tokio::time::Duration;
 
-use super::Core;
-use crate::provider::InstanceState;
+use super::{Core, JobOf};
+use crate::provider::{InstanceState, output};
 
 impl Core {
     /// How long ago its submission was begun, or it was adopted.
@@ -17,12 +17,24 @@ impl Core {
         self.fleet().replicas.get(&id).map_or(0, |replica| replica.run)
     }
 
-    /// Whether its job waits for a node, so that nothing of it has run.
-    pub(in crate::provider::slurm) fn is_waiting(&self, id: ReplicaId) -> bool {
-        let waits = |state: &InstanceState| {
-            matches!(state, InstanceState::Queued { .. } | InstanceState::Held { .. })
-        };
-        self.fleet().replicas.get(&id).is_some_and(|replica| waits(&replica.state))
+    /// The last lines of a replica, or where they are; none of one whose job never had a node.
+    pub(in crate::provider::slurm) fn output(&self, id: ReplicaId) -> Vec<String> {
+        let JobOf::Known(job) = self.job(id) else { return Vec::new() };
+        if !self.fleet().replicas.get(&id).is_some_and(|replica| replica.ran) {
+            return Vec::new();
+        }
+        let path = self.spec.log_of(id, job);
+        if path.exists() {
+            return output::last_lines(&path);
+        }
+        vec![format!("its output is in {} on its node; that is not readable from here", path.display())]
+    }
+
+    /// Its job has or had a node.
+    pub(in crate::provider::slurm) fn set_ran(&self, id: ReplicaId) {
+        if let Some(replica) = self.fleet().replicas.get_mut(&id) {
+            replica.ran = true;
+        }
     }
 
     /// Whether a replica is up.
@@ -35,6 +47,7 @@ impl Core {
     pub(in crate::provider::slurm) fn set_costs(&self, id: ReplicaId, costs: bool) {
         if let Some(replica) = self.fleet().replicas.get_mut(&id) {
             replica.costs = costs;
+            replica.ran |= costs;
         }
     }
 }

@@ -55,6 +55,11 @@ async fn c2_a_job_that_can_never_start_says_why() {
     let told = "Slurm does not start its job: PartitionTimeLimit (Requested partition configuration not";
     until(&provider, |list| why(list, id).starts_with(told)).await;
     assert_eq!(provider.output(id), Vec::<String>::new(), "it never ran");
+    let JobOf::Known(job) = provider.core.job(id) else { panic!() };
+    cluster.run("scancel", &[&job.to_string()]);
+    let list = until(&provider, |list| matches!(list[0].state, InstanceState::Exited { .. })).await;
+    let InstanceState::Exited { output, .. } = &list[0].state else { panic!("{list:?}") };
+    assert_eq!(*output, Vec::<String>::new(), "nor was it ended on a node");
     stop_all(&provider).await;
     assert_eq!(cluster.jobs(), Vec::<String>::new());
 }

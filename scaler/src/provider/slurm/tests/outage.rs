@@ -277,3 +277,19 @@ fn m2_c005_what_is_on_record_of_another_users_jobs_stays_where_those_of_ours_are
     core.settle_earlier(&state, &["chat".to_owned()]);
     assert_eq!(["jobs-u1", "jobs-u2"].map(|file| gone.join(file).exists()), [true, false]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn c2_a_job_that_never_had_a_node_has_no_output_and_one_that_had_says_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (core, _) = book(dir.path());
+    let id = ReplicaId(1);
+    core.order(id, &core.spec.offers[0]);
+    core.submitted(id, 5, None);
+    let pending = |why: &str| InstanceState::Pending { why: why.to_owned() };
+    core.set_state(id, pending("Slurm has not looked at its job yet"));
+    assert_eq!(core.output(id), [""; 0], "cancelled in its first seconds");
+    core.set_ran(id);
+    core.set_state(id, pending("Slurm puts it back"));
+    let [told] = core.output(id).try_into().unwrap();
+    assert!(told.contains("tidegate-chat-1.5.log on its node"), "{told}");
+}

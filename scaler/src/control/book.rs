@@ -352,6 +352,12 @@ impl Book {
         u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
     }
 
+    /// How many their provider does not start as they are.
+    pub(super) fn held(&self) -> u32 {
+        let held = |member: &&Member| member.held.is_some() && member.end.is_none() && !member.let_go;
+        u32::try_from(self.members.values().filter(held).count()).unwrap_or(u32::MAX)
+    }
+
     /// Whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()

@@ -85,6 +85,8 @@ fn c_058_one_that_was_being_ended_and_has_exited_is_cleared_away() {
 #[test]
 fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     let queued = |id| instance(id, InstanceState::Queued { why: "no GPU".to_owned() });
+    let (why, advice) = ("held".to_owned(), "let it go".to_owned());
+    let held = instance(4, InstanceState::Held { why, advice });
     let mut book = Book::default();
     let ordered = |id| (ReplicaId(id), Change::Ordered { capacity: Capacity::ONE });
     let list = [pending(1), queued(2), queued(3)];
@@ -94,6 +96,10 @@ fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     assert_eq!(book.waiting(), 1);
     book.end(ReplicaId(3), "not needed", false);
     assert_eq!(book.waiting(), 0);
+    book.take_in(&[queued(1), held], NOW);
+    assert_eq!((book.waiting(), book.held()), (1, 1), "that waiting does not help is another matter");
+    book.end(ReplicaId(4), "not needed", false);
+    assert_eq!(book.held(), 0);
 }
 
 #[test]

@@ -106,7 +106,8 @@ impl Control {
         let now = fleet.observe().at;
         house.open(&name, base_fee, sizing.floor(), now);
         let planner = Some(Planner::new(sizing, now));
-        Self { planner, start_limit, house, ..Self::fixed(name, fleet, provider) }
+        let book = Book::after(house.told_to_stop(&name));
+        Self { planner, start_limit, house, book, ..Self::fixed(name, fleet, provider) }
     }
 
     /// A loop that announces what the provider lists, and never orders, drains or stops anything.

@@ -44,6 +44,8 @@ pub struct Supply {
     pub grant: Grant,
     /// Replicas on their way that the provider has taken and has no room for yet.
     pub waiting: u32,
+    /// Replicas on their way that the provider has taken and does not start before somebody changes something.
+    pub held: u32,
     /// Parked replicas that are still falling asleep.
     pub falling: Falling,
 }

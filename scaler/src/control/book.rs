@@ -1,7 +1,7 @@
 //! The control loop's book of its replicas: what was announced of each, which provider call is running, and what has
 //! to end. It turns what a provider lists into announcements. It calls nobody and decides no sizes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
@@ -47,6 +47,8 @@ pub(super) struct Book {
     stopped: BTreeMap<ReplicaId, Instant>,
     /// Of these, those that were listed since and not told.
     lingering: Vec<ReplicaId>,
+    /// Whom an earlier run had told to stop.
+    told_before: BTreeSet<ReplicaId>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +64,8 @@ struct Member {
     stage: Stage,
     /// Ordered by this loop, not adopted.
     ordered_here: bool,
+    /// An earlier run had told it to stop.
+    told_before: bool,
     /// Its provider has no room for it yet.
     queued: bool,
     /// Why its provider does not start it, while it does not.
@@ -108,7 +112,7 @@ struct End {
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, in_line, busy) = (false, false, false, false);
-        let (let_go, ending) = (false, false);
+        let (told_before, let_go, ending) = (false, false, false);
         let (held, end, not_before) = (None, None, Instant::ZERO);
         let (turned, began) = (since, since);
         Self {
@@ -119,6 +123,7 @@ impl Member {
             began,
             stage,
             ordered_here,
+            told_before,
             queued,
             held,
             in_line,
@@ -132,6 +137,11 @@ impl Member {
 }
 
 impl Book {
+    /// An empty one, after an earlier run that had told these to stop.
+    pub(super) fn after(told: impl IntoIterator<Item = ReplicaId>) -> Self {
+        Self { told_before: told.into_iter().collect(), ..Self::default() }
+    }
+
     /// Compares with what the provider lists (in order of id), and tells what to announce.
     pub(super) fn take_in(&mut self, listed: &[Instance], now: Instant) -> Vec<News> {
         let mut news = Vec::new();
@@ -174,6 +184,7 @@ impl Book {
             .members
             .entry(listed.id)
             .or_insert_with(|| Member::new(listed.capacity, listed.price, now, Stage::Ordered));
+        member.told_before = self.told_before.contains(&listed.id);
         member.in_line = !listed.costs;
         if member.end.is_some() {
             return Vec::new();
@@ -348,6 +359,12 @@ impl Book {
     pub(super) fn waiting(&self) -> u32 {
         let waits = |member: &&Member| member.queued && member.end.is_none() && !member.let_go;
         u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many their provider does not start as they are.
+    pub(super) fn held(&self) -> u32 {
+        let held = |member: &&Member| member.held.is_some() && member.end.is_none() && !member.let_go;
+        u32::try_from(self.members.values().filter(held).count()).unwrap_or(u32::MAX)
     }
 
     /// Whether nothing is left.

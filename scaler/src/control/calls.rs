@@ -69,7 +69,7 @@ impl Control {
             self.waits.remove(&id);
         }
         for id in self.book.stops_due(now) {
-            let recorded = self.house.about_to_end(&self.name, now);
+            let recorded = self.house.about_to_end(&self.name, id, now);
             self.call_after(recorded, id, CallKind::Stop);
         }
     }

@@ -66,6 +66,12 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
     blocks.next().is_some_and(cap) && blocks.next().is_none()
 }
 
+/// What keeps those from running that the provider has taken; what waiting does not mend comes first.
+fn at_provider(supply: &Supply) -> impl Iterator<Item = ScaleReason> {
+    let held = (supply.held > 0).then_some(ScaleReason::ProviderHolds { count: supply.held });
+    held.into_iter().chain((supply.waiting > 0).then_some(ScaleReason::NoCapacity))
+}
+
 /// Whether more are wanted for who waits, whatever the load needs.
 pub(super) fn is_urgent(reason: &ScaleReason) -> bool {
     matches!(reason, ScaleReason::QueueWait | ScaleReason::FromZero | ScaleReason::Burst { .. })
@@ -169,9 +175,10 @@ impl Planner {
     ) -> (ScaleReason, Vec<ScaleReason>) {
         if missing.starts > 0 {
             let mut blocks = self.refusals(missing.starts, missing.lost, supply, now);
-            // Some of those that were ordered before still wait there.
-            if supply.waiting > 0 && !blocks.is_empty() && !blocks.contains(&ScaleReason::NoCapacity) {
-                blocks.push(ScaleReason::NoCapacity);
+            // Some of those that were ordered before are still there.
+            if !blocks.is_empty() {
+                let others: Vec<_> = at_provider(supply).filter(|block| !blocks.contains(block)).collect();
+                blocks.extend(others);
             }
             blocks
                 .extend(self.at_max(over, missing).filter(|_| missing.held.are_some() || !blocks.is_empty()));
@@ -181,15 +188,17 @@ impl Planner {
             return (blocks.remove(0), blocks);
         }
         match reason {
-            ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => (ScaleReason::NoCapacity, Vec::new()),
+            ScaleReason::OnTheirWay { .. } => {
+                let mut blocks = at_provider(supply);
+                (blocks.next().unwrap_or(reason), blocks.collect())
+            }
             // What would block the next one, were max no bound. Those up to max come first.
             ScaleReason::AtMax if over && missing.woken == 0 => {
                 let mut blocks = self.refusals(u32::from(missing.beyond), 0, supply, now);
                 blocks.insert(0, ScaleReason::AtMax);
-                if supply.waiting > 0 {
-                    blocks.retain(|block| *block != ScaleReason::NoCapacity);
-                    blocks.insert(0, ScaleReason::NoCapacity);
-                }
+                let first: Vec<_> = at_provider(supply).collect();
+                blocks.retain(|block| !first.contains(block));
+                blocks.splice(0..0, first);
                 (blocks.remove(0), blocks)
             }
             reason => (reason, Vec::new()),

@@ -85,6 +85,8 @@ fn c_058_one_that_was_being_ended_and_has_exited_is_cleared_away() {
 #[test]
 fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     let queued = |id| instance(id, InstanceState::Queued { why: "no GPU".to_owned() });
+    let (why, advice) = ("held".to_owned(), "let it go".to_owned());
+    let held = instance(4, InstanceState::Held { why, advice });
     let mut book = Book::default();
     let ordered = |id| (ReplicaId(id), Change::Ordered { capacity: Capacity::ONE });
     let list = [pending(1), queued(2), queued(3)];
@@ -94,6 +96,10 @@ fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     assert_eq!(book.waiting(), 1);
     book.end(ReplicaId(3), "not needed", false);
     assert_eq!(book.waiting(), 0);
+    book.take_in(&[queued(1), held], NOW);
+    assert_eq!((book.waiting(), book.held()), (1, 1), "that waiting does not help is another matter");
+    book.end(ReplicaId(4), "not needed", false);
+    assert_eq!(book.held(), 0);
 }
 
 #[test]
@@ -146,8 +152,8 @@ fn one_that_vanishes_is_announced_and_forgotten() {
 }
 
 #[test]
-fn c_005_what_an_earlier_run_started_and_told_to_stop_is_no_failed_start_and_no_loss() {
-    let mut book = Book::default();
+fn c_005_what_an_earlier_run_told_to_stop_is_no_failed_start_and_no_loss() {
+    let mut book = Book::after([2, 3, 4].map(ReplicaId));
     book.take_in(&[up(1), up(2), pending(3), exited(4, &[])], NOW);
     book.became_ready(&ready(1));
     assert_eq!(book.no_loss(), [2, 3, 4].map(ReplicaId), "the first was seen ready");
@@ -159,6 +165,20 @@ fn c_005_what_an_earlier_run_started_and_told_to_stop_is_no_failed_start_and_no_
     book.take_in(&[up(1), up(5)], NOW);
     let late = book.end_overdue(NOW + QUEUE_LIMIT / 2, Duration::from_secs(60), |_| String::new());
     assert!(matches!(late.as_slice(), [(ReplicaId(5), Change::StartFailed { .. })]), "{late:?}");
+}
+
+#[test]
+fn c1_what_an_earlier_run_started_and_ends_by_itself_before_it_is_ready_is_a_failed_start() {
+    let mut book = Book::after([ReplicaId(9)]);
+    book.take_in(&[up(1), pending(2)], NOW);
+    let news = book.take_in(&[exited(1, &["out of memory"])], NOW);
+    let why = |news: &News| match &news.1 {
+        Change::StartFailed { why } => format!("{}: {why}", news.0),
+        other => panic!("{other:?}"),
+    };
+    let told: Vec<_> = news.iter().map(why).collect();
+    let crashed = "1: the engine ended (exit code 1); its last lines:\nout of memory";
+    assert_eq!(told, [crashed, "2: it vanished from its provider"]);
 }
 
 #[test]

@@ -108,8 +108,10 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
 
 #[test]
 fn e2_c2_a_replica_that_its_provider_will_not_start_is_told_with_why_and_what_to_do() {
-    let mut case = Case::new(0, 9, 1, ScaleReason::OnTheirWay { count: 1 });
+    let mut case = Case::new(0, 9, 1, ScaleReason::ProviderHolds { count: 1 });
     case.add(Phase::Provisioning, 60);
+    let ordered = "what is wanted is ordered; that the provider does not start it is told beside";
+    case.says(Line::Blocked, Standing::No, ordered);
     let why = "Slurm does not start its job: BadConstraints";
     case.view.pending.insert(ReplicaId(1), why.to_owned());
     case.view.held.insert(ReplicaId(1), "correct what the deployment asks for".to_owned());

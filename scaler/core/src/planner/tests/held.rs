@@ -93,6 +93,8 @@ fn c2_who_waits_for_room_is_told_beside_what_else_blocks() {
     engines.supply.grant.credit = Some(Money(0));
     engines.supply.offers[0].price = Price(1);
     assert_eq!(words(&engines.second().why), ["no_credit", "no_capacity"]);
+    engines.supply.held = 1;
+    assert_eq!(words(&engines.second().why), ["no_credit", "provider_holds", "no_capacity"]);
 }
 
 #[test]

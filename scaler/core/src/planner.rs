@@ -23,7 +23,7 @@ use blocks::{Missing, is_urgent, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
-use reading::{Coming, Reading};
+use reading::{Coming, Reading, Sampled};
 
 mod blocks;
 mod census;
@@ -196,10 +196,10 @@ impl Planner {
         let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
         self.watch(seen, &need, &fleet);
 
-        let verdict = match rule {
+        let verdict = match Sampled::of(rule) {
             _ if !self.sizing.autoscale => self.held(need.replicas),
-            Rule::Concurrency => self.by_demand(seen, &need, &fleet),
-            Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
+            None => self.by_demand(seen, &need, &fleet),
+            Some(rule) => self.by_checks(rule, seen, &fleet, supply),
         };
         let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
@@ -239,13 +239,13 @@ impl Planner {
     pub fn hold(&self, seen: &Observation, supply: &Supply) -> ScaleDecision {
         let fleet = Census::of(&seen.replicas);
         let (current, rule) = (fleet.current(), self.chosen(self.told));
-        let (needed, load) = if rule == Rule::Concurrency {
-            let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
-            (need.replicas, None)
-        } else {
+        let (needed, load) = if let Some(rule) = Sampled::of(rule) {
             let coming = Coming { falling: &Falling::default(), started: &self.started };
             let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, coming);
             (reading.needed.unwrap_or(current), reading.load)
+        } else {
+            let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
+            (need.replicas, None)
         };
         let reasons = (ScaleReason::ProviderError, self.silent(needed, &fleet, supply, seen.at));
         let counted = Counted { needed, load, engine_queue: 0, target: current, woken: 0, current };
@@ -301,7 +301,7 @@ impl Planner {
         }
     }
 
-    fn by_checks(&mut self, rule: Rule, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
+    fn by_checks(&mut self, rule: Sampled, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
         let (sizing, replacing) = (&self.sizing, self.replacing);
         let most = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX);
         let started = sizes(&supply.offers, sizing, most);
@@ -312,8 +312,8 @@ impl Planner {
         let fewer = fleet.current().saturating_sub(1);
         let reading = reading.unless(self.carried.forbids(seen.demand(), fewer, sizing));
         let (full, crowd) = match rule {
-            Rule::TokenLoad => self.checks.places(seen, &reading, coming),
-            Rule::Jobs | Rule::Concurrency => (None, None),
+            Sampled::Tokens => self.checks.places(seen, &reading, coming),
+            Sampled::Jobs => (None, None),
         };
         self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing, resupplied, full, crowd })
     }

@@ -39,6 +39,14 @@ pub(super) enum Came {
     Found,
 }
 
+/// Why a start call came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoStart {
+    /// There is no room, which is no fault of what was to be started.
+    NoRoom(String),
+    Failed(String),
+}
+
 /// Every replica of one deployment that exists or is about to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
@@ -207,11 +215,9 @@ impl Book {
             InstanceState::Up { url } | InstanceState::Parked { url } if member.stage == Stage::Ordered => {
                 member.capacity = capacity;
                 let mut news = vec![Change::Up { url: url.clone(), capacity }];
-                member.stage = match listed.state {
-                    InstanceState::Parked { .. } => Stage::Parked(Way::Provider),
-                    _ => Stage::Up,
-                };
-                news.extend((member.stage != Stage::Up).then_some(Change::Parked));
+                let parked = matches!(listed.state, InstanceState::Parked { .. });
+                member.stage = if parked { Stage::Parked(Way::Provider) } else { Stage::Up };
+                news.extend(parked.then_some(Change::Parked));
                 news
             }
             // One that serves and was stopped by somebody else is for its probe to notice.
@@ -237,20 +243,15 @@ impl Book {
         self.members.insert(id, member);
     }
 
-    /// The start call has ended. An error leaves nothing behind; one that found `no_room` is no failed start.
-    pub(super) fn start_ended(
-        &mut self,
-        id: ReplicaId,
-        result: Result<(), String>,
-        no_room: bool,
-    ) -> Option<News> {
+    /// The start call has ended. An error leaves nothing behind.
+    pub(super) fn start_ended(&mut self, id: ReplicaId, result: Result<(), NoStart>) -> Option<News> {
         let member = self.members.get_mut(&id)?;
         member.busy = false;
         let Err(why) = result else { return None };
         let told = self.members.remove(&id)?.end.is_some_and(|end| end.told);
-        let change = match no_room {
-            true => Change::Gone { why: format!("there is no room for it: {why}") },
-            false => Change::StartFailed { why },
+        let change = match why {
+            NoStart::NoRoom(why) => Change::Gone { why: format!("there is no room for it: {why}") },
+            NoStart::Failed(why) => Change::StartFailed { why },
         };
         (!told).then_some((id, change))
     }
@@ -321,7 +322,7 @@ impl Book {
                 let how = match std::mem::replace(&mut member.stage, Stage::Served) {
                     Stage::Waking(_) => Came::Woken,
                     Stage::Ordered | Stage::Up if member.ordered_here => Came::Ordered,
-                    _ => Came::Found,
+                    Stage::Ordered | Stage::Up | Stage::Parked(_) | Stage::Served => Came::Found,
                 };
                 new.push(Newcomer { id: facts.id, how, after: seen.at.since(member.since) });
             }

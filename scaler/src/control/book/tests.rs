@@ -107,7 +107,7 @@ fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
     let mut book = Book::default();
     book.order(ReplicaId(1), &any(), NOW);
     assert_eq!(book.take_in(&[], NOW), [], "its start is still being called");
-    assert_eq!(book.start_ended(ReplicaId(1), Ok(()), false), None);
+    assert_eq!(book.start_ended(ReplicaId(1), Ok(())), None);
     let news = book.take_in(&[exited(1, &["loading", "out of memory"])], NOW);
     let why = "the engine ended (exit code 1); its last lines:\nloading\nout of memory".to_owned();
     assert_eq!(news, [(ReplicaId(1), Change::StartFailed { why })]);
@@ -142,7 +142,7 @@ fn one_that_vanishes_is_announced_and_forgotten() {
     book.take_in(&[up(1)], NOW);
     book.became_ready(&ready(1));
     book.order(ReplicaId(2), &any(), NOW);
-    book.start_ended(ReplicaId(2), Ok(()), false);
+    book.start_ended(ReplicaId(2), Ok(()));
     let news = book.take_in(&[], NOW);
     assert!(
         matches!(news.as_slice(), [(_, Change::Gone { .. }), (_, Change::StartFailed { .. })]),
@@ -185,7 +185,7 @@ fn c1_what_an_earlier_run_started_and_ends_by_itself_before_it_is_ready_is_a_fai
 fn a_failed_start_call_leaves_nothing_behind() {
     let mut book = Book::default();
     book.order(ReplicaId(1), &any(), NOW);
-    let news = book.start_ended(ReplicaId(1), Err("no such file".to_owned()), false);
+    let news = book.start_ended(ReplicaId(1), Err(NoStart::Failed("no such file".to_owned())));
     assert_eq!(news, Some((ReplicaId(1), Change::StartFailed { why: "no such file".to_owned() })));
     assert!(book.is_empty());
 }
@@ -197,7 +197,7 @@ fn a_stop_waits_for_the_start_call_and_a_failed_stop_for_its_pause() {
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None, "asked twice, ended once");
     assert_eq!(book.stops_due(NOW), []);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     assert_eq!(book.stops_due(NOW), [ReplicaId(1)]);
     let again = NOW + Duration::from_secs(5);
     assert_eq!(book.stop_ended(ReplicaId(1), false, again), None);
@@ -239,7 +239,7 @@ fn c018_c2_the_time_in_a_providers_line_is_no_part_of_a_start() {
     let waits = |why: &str| Instance { state: InstanceState::Queued { why: why.to_owned() }, ..pending(1) };
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
     book.order(ReplicaId(1), &any(), NOW);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     for seconds in [0, 1800, 90_000] {
         book.take_in(&[waits("no room")], at(seconds));
         assert_eq!(book.end_overdue(at(seconds), limit, |_| String::new()), [], "it is in line");
@@ -257,7 +257,7 @@ fn c018_c2_who_never_ran_by_the_start_limit_is_told_with_what_held_it_and_no_out
     let (why, advice) = ("Slurm does not start its job: JobHeldUser".to_owned(), String::new());
     let held = Instance { state: InstanceState::Held { why, advice }, ..pending(1) };
     book.order(ReplicaId(1), &any(), NOW);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[held], NOW);
     let said = |_| explain(None, &["a line".to_owned()]);
     let why =
@@ -271,7 +271,7 @@ fn c2_who_stands_in_a_providers_line_for_a_week_gives_up_and_has_not_failed() {
     let week = NOW + QUEUE_LIMIT;
     let waits = Instance { state: InstanceState::Queued { why: "no room".to_owned() }, ..pending(1) };
     book.order(ReplicaId(1), &any(), NOW);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[waits], week);
     assert_eq!(book.end_overdue(week, Duration::from_secs(1800), |_| String::new()), [], "no failed start");
     assert_eq!(book.stops_due(week), [ReplicaId(1)]);

@@ -87,7 +87,7 @@ impl Carried {
             // The target is what limits, and the plain need knows that.
             _ if more && found.reaches(sizing.target()) => {
                 self.shown = None;
-                self.expiry.end();
+                self.expiry.end(self.watched.total());
             }
             (true, Some(_)) if again && !more => self.expiry.lasts(self.watched.total()),
             (true, _) => self.learn(found),

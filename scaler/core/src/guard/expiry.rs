@@ -1,6 +1,6 @@
 //! How long what a queue has shown holds. For [`FIRST`] since it was last so, and then one fewer may be tried. If the queue
 //! comes back, it holds twice as long, up to [`LONGEST`]: so that a constant load is tried ever more seldom, and a load that
-//! has changed is found out. It never knows what was shown, and counts watched time only (C3, C4).
+//! has changed is found out. Once the load has shown that it was wrong, and for as long, the first time holds again. It never knows what was shown, and counts watched time only (C3, C4).
 
 use tidegate_shared::time::Duration;
 
@@ -18,11 +18,13 @@ pub struct Expiry {
     at: Option<Duration>,
     /// Since when it is tried whether fewer would do.
     tried: Option<Duration>,
+    /// Since when it is known to be wrong.
+    wrong: Option<Duration>,
 }
 
 impl Default for Expiry {
     fn default() -> Self {
-        Self { pause: FIRST, at: None, tried: None }
+        Self { pause: FIRST, at: None, tried: None, wrong: None }
     }
 }
 
@@ -32,7 +34,7 @@ impl Expiry {
         if self.tried.take().is_some() {
             self.pause = self.pause.saturating_mul(2).min(LONGEST);
         }
-        self.at = Some(now);
+        (self.at, self.wrong) = (Some(now), None);
     }
 
     /// The same queue is still there.
@@ -41,8 +43,10 @@ impl Expiry {
     }
 
     /// What was shown is known to be wrong.
-    pub fn end(&mut self) {
-        self.at = None;
+    pub fn end(&mut self, now: Duration) {
+        if self.at.take().is_some() {
+            self.wrong = Some(now);
+        }
     }
 
     /// For how long nobody has queued so.
@@ -58,8 +62,8 @@ impl Expiry {
             (self.at, self.tried) = (None, Some(now));
             return true;
         }
-        if self.tried.is_some_and(is_over) {
-            (self.tried, self.pause) = (None, FIRST);
+        if self.tried.is_some_and(is_over) || self.wrong.is_some_and(is_over) {
+            (self.tried, self.wrong, self.pause) = (None, None, FIRST);
         }
         false
     }
@@ -86,5 +90,31 @@ mod tests {
             pauses.push(now.saturating_sub(from).as_secs() / 3600);
         }
         assert_eq!(pauses, [2, 4, 8, 16, 24, 24, 24]);
+    }
+
+    /// Watched seconds from `now` until what was shown then ends.
+    fn lasts(expiry: &mut Expiry, now: &mut Duration) -> u64 {
+        let from = *now;
+        expiry.shown(from);
+        while !expiry.ends(*now) {
+            *now = now.saturating_add(Duration::from_secs(60));
+        }
+        now.saturating_sub(from).as_secs()
+    }
+
+    #[test]
+    fn a4_b5_what_was_wrong_is_believed_for_the_first_time_again_after_as_long() {
+        for (quiet, hours) in [(7, 8), (8, 2)] {
+            let (mut expiry, mut now) = (Expiry::default(), Duration::ZERO);
+            (0..2).for_each(|_| drop(lasts(&mut expiry, &mut now)));
+            expiry.shown(now);
+            expiry.end(now);
+            for _ in 0..quiet * 60 {
+                now = now.saturating_add(Duration::from_secs(60));
+                expiry.end(now);
+                assert!(!expiry.ends(now) && !expiry.is_trying());
+            }
+            assert_eq!(lasts(&mut expiry, &mut now), hours * 3600, "{quiet} h");
+        }
     }
 }

@@ -195,7 +195,7 @@ impl Planner {
         self.watch(seen, &need, &fleet);
 
         let verdict = match rule {
-            _ if !self.sizing.autoscale => self.held(need.replicas),
+            _ if !self.sizing.autoscale => self.switched_off(need.replicas),
             Rule::Concurrency => self.by_demand(seen, &need, &fleet),
             Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, supply),
         };
@@ -288,7 +288,7 @@ impl Planner {
     }
 
     /// `autoscale = false` (C1).
-    fn held(&mut self, needed: u32) -> Verdict {
+    fn switched_off(&mut self, needed: u32) -> Verdict {
         self.checks.restart();
         Verdict {
             needed,

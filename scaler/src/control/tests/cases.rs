@@ -202,3 +202,10 @@ async fn e1_m3_a_credit_that_was_just_added_is_in_the_way_of_nothing_that_is_sho
     house.top_up(Money(5_000_000), world.observe().at).unwrap();
     assert_eq!(words(), [""; 0]);
 }
+
+#[test]
+fn m1_m3_who_may_not_wait_for_a_machine_any_more_is_told_why() {
+    let why = |price, cap: Option<u64>| why_withdrawn(Some(Price(price)), cap.map(Price));
+    assert_eq!(why(3, Some(2)), "it would cost more than the price cap");
+    assert_eq!([why(2, Some(2)), why(2, None)], ["the credit is used up"; 2]);
+}

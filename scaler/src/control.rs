@@ -9,7 +9,7 @@ use tidegate_scaler_core::reconcile::Action;
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
-use tidegate_shared::offer::Offer;
+use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::{Phase, Starts};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -225,7 +225,8 @@ impl Control {
         }
     }
 
-    fn execute(&mut self, action: Action, seen: &Observation) {
+    /// Does what was decided. Who is withdrawn is told why (M1, M3).
+    fn execute(&mut self, action: Action, seen: &Observation, withdrawn: &[ReplicaId]) {
         match action {
             Action::Start(offer) => self.order(offer, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
@@ -249,6 +250,10 @@ impl Control {
                     Phase::Failed => "it failed",
                     Phase::Draining if in_flight > 0 => "its drain took longer than the drain limit",
                     Phase::Draining => "it was drained",
+                    _ if withdrawn.contains(&id) => {
+                        let cap = self.planner.as_ref().and_then(|planner| planner.sizing().price_cap);
+                        why_withdrawn(facts.map(|facts| facts.price), cap)
+                    }
                     _ => "it is not needed any more",
                 };
                 self.log.stopping(id, why);
@@ -310,6 +315,15 @@ impl Control {
 
     fn now(&self) -> Instant {
         self.fleet.observe().at
+    }
+}
+
+/// Why one of this price may not wait for a machine any more.
+fn why_withdrawn(price: Option<Price>, cap: Option<Price>) -> &'static str {
+    if cap.is_some() && price > cap {
+        "it would cost more than the price cap"
+    } else {
+        "the credit is used up"
     }
 }
 

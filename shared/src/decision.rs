@@ -73,6 +73,7 @@ pub enum ScaleReason {
         /// How many leave.
         leaving: u32,
         /// How many take long to fall asleep.
+        #[serde(default)]
         falling: u32,
         /// The most that may exist.
         max: u32,
@@ -313,9 +314,13 @@ pub struct ScaleDecision {
 }
 
 impl ScaleDecision {
-    /// Everything that keeps the fleet from growing now (C2); nothing where nothing does.
+    /// Everything that keeps the fleet from growing now (C2); nothing where nothing does. `max` does not keep those from
+    /// growing that are brought back to it and are enough.
     pub fn blocks(&self) -> impl Iterator<Item = &ScaleReason> {
-        std::iter::once(&self.reason).chain(&self.also).filter(|reason| reason.blocks())
+        let enough = self.target < self.current && self.needed <= self.target;
+        let blocks =
+            move |reason: &&ScaleReason| reason.blocks() && !(enough && **reason == ScaleReason::AtMax);
+        std::iter::once(&self.reason).chain(&self.also).filter(blocks)
     }
 }
 

@@ -197,7 +197,7 @@ impl Planner {
         self.watch(seen, &need, &fleet);
 
         let verdict = match Sampled::of(rule) {
-            _ if !self.sizing.autoscale => self.held(need.replicas),
+            _ if !self.sizing.autoscale => self.switched_off(need.replicas),
             None => self.by_demand(seen, &need, &fleet),
             Some(rule) => self.by_checks(rule, seen, &fleet, supply),
         };
@@ -290,7 +290,7 @@ impl Planner {
     }
 
     /// `autoscale = false` (C1).
-    fn held(&mut self, needed: u32) -> Verdict {
+    fn switched_off(&mut self, needed: u32) -> Verdict {
         self.checks.restart();
         Verdict {
             needed,

@@ -64,7 +64,7 @@ impl Control {
         self.status.looks_ahead(Outlook { check, offers, room, broke });
         self.record(&plan.why);
         for action in actions {
-            self.execute(action, &seen);
+            self.execute(action, &seen, &plan.withdrawn);
         }
         self.fleet.hold_starts(starts);
         self.call_stops(now);

@@ -21,7 +21,7 @@ pub(super) struct Missing {
     lost: u32,
     /// Those that leave, and those that take long to fall asleep, where they hold places that some of `starts` would take
     /// (A6).
-    held: Holders,
+    holders: Holders,
     /// How many may be started before those are gone.
     places: u32,
     /// Whether the one after all of these would have to be started too.
@@ -47,8 +47,8 @@ impl Missing {
         let lost = ran.saturating_sub(there.saturating_add(woken)).min(starts);
         let places = fleet.places(ceiling);
         let all = Holders { leaving: fleet.leaving, falling: late };
-        let held = if starts > places { all } else { Holders::default() };
-        Self { woken, starts, lost, held, places, beyond: woken == asleep }
+        let holders = if starts > places { all } else { Holders::default() };
+        Self { woken, starts, lost, holders, places, beyond: woken == asleep }
     }
 }
 
@@ -180,8 +180,9 @@ impl Planner {
                 let others: Vec<_> = at_provider(supply).filter(|block| !blocks.contains(block)).collect();
                 blocks.extend(others);
             }
-            blocks
-                .extend(self.at_max(over, missing).filter(|_| missing.held.are_some() || !blocks.is_empty()));
+            blocks.extend(
+                self.at_max(over, missing).filter(|_| missing.holders.are_some() || !blocks.is_empty()),
+            );
             if blocks.is_empty() {
                 return (reason, blocks);
             }
@@ -225,10 +226,10 @@ impl Planner {
     }
 
     /// Whether `max` keeps some from being started: `over` of what is needed, or those that hold places.
-    fn at_max(&self, over: bool, Missing { held, .. }: Missing) -> Option<ScaleReason> {
-        let Holders { leaving, falling } = held;
+    fn at_max(&self, over: bool, Missing { holders, .. }: Missing) -> Option<ScaleReason> {
+        let Holders { leaving, falling } = holders;
         let max = self.sizing.ceiling();
-        match held.are_some() {
+        match holders.are_some() {
             false => over.then_some(ScaleReason::AtMax),
             true => Some(ScaleReason::AtMaxWithLeaving { leaving, falling, max }),
         }

@@ -262,3 +262,10 @@ async fn c_005_whom_the_last_run_told_to_stop_has_not_failed_in_the_next_one_and
     assert_eq!(view.last_failure.as_deref(), Some("chat-2 did not start: it vanished from its provider"));
     store.close().await;
 }
+
+#[test]
+fn m1_m3_who_may_not_wait_for_a_machine_any_more_is_told_why() {
+    let why = |price, cap: Option<u64>| why_withdrawn(Some(Price(price)), cap.map(Price));
+    assert_eq!(why(3, Some(2)), "it would cost more than the price cap");
+    assert_eq!([why(2, Some(2)), why(2, None)], ["the credit is used up"; 2]);
+}

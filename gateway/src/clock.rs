@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -127,25 +127,53 @@ impl Seldom {
 /// A timer for a limit that moves on again and again and is rarely reached. It is set to a moment before that and looks
 /// again then, so that to move the limit on costs no timer operation. No memory before its first use.
 #[derive(Debug, Default)]
-pub struct Alarm(Option<(Instant, Pin<Box<Sleep>>)>);
+pub struct Alarm(Option<Set>);
+
+/// A timer that was set.
+#[derive(Debug)]
+struct Set {
+    /// When it rings.
+    rings: Instant,
+    /// Whom it wakes.
+    wakes: Waker,
+    timer: Pin<Box<Sleep>>,
+}
 
 impl Alarm {
-    /// Whether the moment `by` has passed; else the task is woken when it has, or earlier.
+    /// Whether the moment `by` has passed; else the task is woken when it has, or earlier. One that wakes the same task
+    /// early enough, and has not rung yet, is not looked at.
     pub fn is_late(&mut self, cx: &mut Context<'_>, clock: Clock, by: Instant) -> bool {
-        let (rings, timer) = self.0.get_or_insert_with(|| (by, Box::pin(sleep_until(clock.timer(by)))));
-        // It may be left from a limit that was further away.
-        if *rings > by {
-            timer.as_mut().reset(clock.timer(by));
-            *rings = by;
+        if let Some(Set { rings, wakes, .. }) = &self.0
+            && *rings <= by
+            && clock.in_turn() < *rings
+            && wakes.will_wake(cx.waker())
+        {
+            return false;
         }
-        while timer.as_mut().poll(cx).is_ready() {
+        let set = self.0.get_or_insert_with(|| Set {
+            rings: by,
+            wakes: cx.waker().clone(),
+            timer: Box::pin(sleep_until(clock.timer(by))),
+        });
+        set.wakes.clone_from(cx.waker());
+        // It may be left from a limit that was further away.
+        if set.rings > by {
+            set.ring_at(clock, by);
+        }
+        while set.timer.as_mut().poll(cx).is_ready() {
             if by <= clock.now() {
                 return true;
             }
-            timer.as_mut().reset(clock.timer(by));
-            *rings = by;
+            set.ring_at(clock, by);
         }
         false
+    }
+}
+
+impl Set {
+    fn ring_at(&mut self, clock: Clock, at: Instant) {
+        self.timer.as_mut().reset(clock.timer(at));
+        self.rings = at;
     }
 }
 
@@ -196,6 +224,7 @@ pub fn wall() -> SystemTime {
 mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
+    use std::task::Poll;
 
     use super::*;
 
@@ -219,6 +248,24 @@ mod tests {
         let after = clock.in_turn();
         tokio::time::advance(second).await;
         assert_eq!(clock.in_turn(), after + second, "outside of a turn it is read each time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn h6_an_alarm_wakes_whoever_asked_last_wherever_the_limit_has_moved() {
+        let (clock, second) = (Clock::start(), Duration::from_secs(1));
+        let (begun, mut alarm) = (clock.now(), Alarm::default());
+        let mut nobody = Context::from_waker(Waker::noop());
+        assert!(!alarm.is_late(&mut nobody, clock, begun + 20 * second), "further away than any below");
+        for limit in [3, 5, 9] {
+            let by = begun + limit * second;
+            assert!(!alarm.is_late(&mut nobody, clock, by), "{limit}");
+            let late = poll_fn(|cx| match alarm.is_late(cx, clock, by) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            });
+            let woken = tokio::time::timeout(60 * second, late).await;
+            assert!(woken.is_ok() && (by..by + second).contains(&clock.now()), "{limit}");
+        }
     }
 
     #[test]

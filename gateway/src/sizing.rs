@@ -98,17 +98,19 @@ impl Resizer {
         let (store, epoch, sized) = (records.store.clone(), &records.epoch, settings.source.can_start());
         let mut set = BTreeMap::new();
         for kept in records.settings.iter().filter(|kept| kept.deployment == name && sized) {
-            let key = RESIZABLE.into_iter().find(|key| *key == kept.key);
-            match (key, serde_json::from_str(&kept.value)) {
-                (Some(key), Ok(value)) => {
+            let known = RESIZABLE.into_iter().find(|key| *key == kept.key);
+            let read = known
+                .ok_or_else(|| format!("there is no such setting; there are {}", RESIZABLE.join(", ")))
+                .and_then(|key| match serde_json::from_str(&kept.value) {
+                    Ok(value) => Ok((key, value)),
+                    Err(error) => Err(error.to_string()),
+                });
+            match read {
+                Ok((key, value)) => {
                     let before = epoch.since(&kept.at, Instant::ZERO);
                     set.insert(key, Chosen { value, before, at: Instant::ZERO });
                 }
-                (key, value) => {
-                    let why = match (key, value) {
-                        (Some(_), Err(error)) => error.to_string(),
-                        _ => format!("there is no such setting; there are {}", RESIZABLE.join(", ")),
-                    };
+                Err(why) => {
                     store.iter().for_each(|store| store.unreadable("setting", &name, &kept.key, why.clone()));
                 }
             }

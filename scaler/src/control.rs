@@ -9,7 +9,7 @@ use tidegate_scaler_core::reconcile::Action;
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::{DeploymentName, ReplicaId};
-use tidegate_shared::offer::Offer;
+use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::{Phase, Starts};
 use tidegate_shared::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -106,7 +106,8 @@ impl Control {
         let now = fleet.observe().at;
         house.open(&name, base_fee, sizing.floor(), now);
         let planner = Some(Planner::new(sizing, now));
-        Self { planner, start_limit, house, ..Self::fixed(name, fleet, provider) }
+        let book = Book::after(house.told_to_stop(&name));
+        Self { planner, start_limit, house, book, ..Self::fixed(name, fleet, provider) }
     }
 
     /// A loop that announces what the provider lists, and never orders, drains or stops anything.
@@ -229,7 +230,8 @@ impl Control {
         }
     }
 
-    fn execute(&mut self, action: Action, seen: &Observation) {
+    /// Does what was decided. Who is withdrawn is told why (M1, M3).
+    fn execute(&mut self, action: Action, seen: &Observation, withdrawn: &[ReplicaId]) {
         match action {
             Action::Start(offer) => self.order(offer, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
@@ -253,6 +255,10 @@ impl Control {
                     Phase::Failed => "it failed",
                     Phase::Draining if in_flight > 0 => "its drain took longer than the drain limit",
                     Phase::Draining => "it was drained",
+                    _ if withdrawn.contains(&id) => {
+                        let cap = self.planner.as_ref().and_then(|planner| planner.sizing().price_cap);
+                        why_withdrawn(facts.map(|facts| facts.price), cap)
+                    }
                     _ => "it is not needed any more",
                 };
                 self.log.stopping(id, why);
@@ -314,6 +320,15 @@ impl Control {
 
     fn now(&self) -> Instant {
         self.fleet.observe().at
+    }
+}
+
+/// Why one of this price may not wait for a machine any more.
+fn why_withdrawn(price: Option<Price>, cap: Option<Price>) -> &'static str {
+    if cap.is_some() && price > cap {
+        "it would cost more than the price cap"
+    } else {
+        "the credit is used up"
     }
 }
 

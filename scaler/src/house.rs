@@ -230,9 +230,15 @@ impl House {
         self.recorded(name, now, |ledger, paid| ledger.begin(id, price, paid))
     }
 
-    /// A replica of `name` is about to be stopped: what it has cost until `now` is kept before.
-    pub(crate) fn about_to_end(&self, name: &DeploymentName, now: Instant) -> Recorded {
-        self.recorded(name, now, Ledger::pass)
+    /// Replica `id` of `name` is about to be stopped: that, and what it has cost until `now`, is kept before.
+    pub(crate) fn about_to_end(&self, name: &DeploymentName, id: ReplicaId, now: Instant) -> Recorded {
+        self.recorded(name, now, |ledger, paid| ledger.stops(id, paid))
+    }
+
+    /// The replicas of `name` that an earlier run had told to stop, and that may be there still.
+    pub(crate) fn told_to_stop(&self, name: &DeploymentName) -> Vec<ReplicaId> {
+        let kept = self.records.as_ref().and_then(|records| records.accounts.get(name));
+        kept.map(|(spent, _)| spent.stopping().to_vec()).unwrap_or_default()
     }
 
     /// Replica `id` of `name` is gone and costs nothing from `now` on.

@@ -73,6 +73,7 @@ pub enum ScaleReason {
         /// How many leave.
         leaving: u32,
         /// How many take long to fall asleep.
+        #[serde(default)]
         falling: u32,
         /// The most that may exist.
         max: u32,
@@ -159,11 +160,16 @@ pub enum ScaleReason {
     NoData,
     /// The provider does not answer; the fleet is held as it is (C2, C4).
     ProviderError,
+    /// Enough are ordered, and the provider does not start some of them before somebody changes something (C2).
+    ProviderHolds {
+        /// How many.
+        count: u32,
+    },
 }
 
 impl ScaleReason {
     /// What [`ScaleReason::as_str`] says of all that keep a fleet from growing (C2).
-    pub const BLOCKING: [&str; 8] = [
+    pub const BLOCKING: [&str; 9] = [
         "at_max",
         "price_cap",
         "no_capacity",
@@ -172,6 +178,7 @@ impl ScaleReason {
         "gateway_cap",
         "backing_off",
         "provider_error",
+        "provider_holds",
     ];
 
     /// Whether it keeps a fleet from growing that should (C2).
@@ -220,6 +227,10 @@ impl ScaleReason {
                 format!("the gateway may have {cap} replicas over all deployments")
             }
             Self::ProviderError => "the provider does not answer".to_owned(),
+            Self::ProviderHolds { count } => {
+                let are = if *count == 1 { "is" } else { "are" };
+                format!("the provider does not start {count} that {are} ordered, and waiting does not help")
+            }
             _ => String::new(),
         }
     }
@@ -256,6 +267,7 @@ impl ScaleReason {
             Self::MadeRoom => "made_room",
             Self::NoData => "no_data",
             Self::ProviderError => "provider_error",
+            Self::ProviderHolds { .. } => "provider_holds",
         }
     }
 }
@@ -306,9 +318,13 @@ pub struct ScaleDecision {
 }
 
 impl ScaleDecision {
-    /// Everything that keeps the fleet from growing now (C2); nothing where nothing does.
+    /// Everything that keeps the fleet from growing now (C2); nothing where nothing does. `max` does not keep those from
+    /// growing that are brought back to it and are enough.
     pub fn blocks(&self) -> impl Iterator<Item = &ScaleReason> {
-        std::iter::once(&self.reason).chain(&self.also).filter(|reason| reason.blocks())
+        let enough = self.target < self.current && self.needed <= self.target;
+        let blocks =
+            move |reason: &&ScaleReason| reason.blocks() && !(enough && **reason == ScaleReason::AtMax);
+        std::iter::once(&self.reason).chain(&self.also).filter(blocks)
     }
 }
 

@@ -77,7 +77,7 @@ pub mod metric {
         QUEUED Gauge "tidegate_queue_depth" "Requests in the queue, by deployment."
         REPLICAS Gauge "tidegate_replicas" "Replicas by deployment and phase."
         TARGET Gauge "tidegate_replicas_target" "Replicas that the planner wants, by deployment."
-        GROWTH_BLOCKED Gauge "tidegate_growth_blocked" "Whether a fleet cannot grow for this reason, by the newest decision: 1 or 0, several at a time, by deployment and reason (at_max, price_cap, no_capacity, no_fit, no_credit, gateway_cap, backing_off, provider_error)."
+        GROWTH_BLOCKED Gauge "tidegate_growth_blocked" "Whether a fleet cannot grow for this reason, by the newest decision: 1 or 0, several at a time, by deployment and reason (at_max, price_cap, no_capacity, no_fit, no_credit, gateway_cap, backing_off, provider_error, provider_holds)."
         SPEND Gauge "tidegate_spend_dollars_per_hour" "What a fleet costs for each hour as it is now, by deployment; while its provider does not answer, as it told last, and absent until it has."
         SPEND_MOST Gauge "tidegate_spend_most_dollars_per_hour" "What a fleet can cost for each hour at most, by deployment; absent without a price cap."
         CREDIT Gauge "tidegate_credit_dollars" "Credit that is left over all deployments; absent where none is counted."

@@ -81,11 +81,14 @@ async fn e2_a_job_that_can_never_start_is_told_with_its_reason_and_what_to_do() 
         let (text, advice) = (first["text"].as_str(), first["advice"].as_str());
         let told = text.is_some_and(|text| text.contains("Slurm does not start its job: PartitionTimeLimit"))
             && advice.is_some_and(|advice| advice.contains("`time_limit`"));
-        let trouble = fleet.gateway.status().await["deployments"][0]["trouble"].to_string();
-        if told && trouble.contains("PartitionTimeLimit") {
+        let chat = fleet.gateway.status().await["deployments"][0].clone();
+        let labels = [("deployment", "chat"), ("reason", "provider_holds")];
+        let blocked = fleet.gateway.metrics().await.total(metric::GROWTH_BLOCKED, &labels);
+        let decided = chat["decision"]["reason"] == "provider_holds" && blocked == 1.0;
+        if told && decided && chat["trouble"].to_string().contains("PartitionTimeLimit") {
             return Ok(());
         }
-        Err(format!("{trouble} beside {why}"))
+        Err(format!("{blocked} in {chat} beside {why}"))
     })
     .await;
     fleet.leaves_no_job().await;

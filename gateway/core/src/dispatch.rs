@@ -265,6 +265,9 @@ impl Dispatcher {
         } else if was_ready > 0 && is_ready == 0 {
             self.cold_since = now;
         }
+        if comes && !self.replicas.get(id).is_some_and(Replica::is_on_its_way) {
+            self.hold_no_longer(now);
+        }
         self.pump(now);
         self.on_deadline(now);
     }

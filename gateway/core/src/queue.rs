@@ -56,6 +56,8 @@ pub struct Queue {
     by_patience: BTreeSet<(Instant, TicketId)>,
     /// Those whose client said until when it waits.
     by_deadline: BTreeSet<(Instant, TicketId)>,
+    /// How much longer than others those may wait by themselves who are held.
+    held: BTreeMap<TicketId, Duration>,
     /// Those that may have to make room.
     yielding: BTreeSet<TicketId>,
     /// By priority: all of them, and of these the ones that may have to make room.
@@ -108,6 +110,7 @@ impl Queue {
         for (id, waiter) in &mut self.line {
             let extra = from.since(waiter.since).min(most);
             if extra > waiter.extra {
+                self.held.entry(*id).or_insert(waiter.extra);
                 self.by_patience.remove(&(waiter.since + waiter.extra, *id));
                 waiter.extra = extra;
                 self.by_patience.insert((waiter.since + extra, *id));
@@ -115,9 +118,20 @@ impl Queue {
         }
     }
 
+    /// Whoever was held may wait as if he came at `from`, and no longer.
+    pub fn hold_no_longer(&mut self, from: Instant) {
+        for (id, own) in &self.held {
+            let Some(waiter) = self.line.get_mut(id) else { continue };
+            self.by_patience.remove(&(waiter.since + waiter.extra, *id));
+            waiter.extra = from.since(waiter.since).min(waiter.extra).max(*own);
+            self.by_patience.insert((waiter.since + waiter.extra, *id));
+        }
+    }
+
     /// Leaves the line; `None` when it has left already.
     pub fn leave(&mut self, id: TicketId) -> Option<Waiter> {
         let waiter = self.line.remove(&id)?;
+        self.held.remove(&id);
         self.by_wait.remove(&(waiter.since, id));
         self.by_patience.remove(&(waiter.since + waiter.extra, id));
         self.by_deadline.remove(&(waiter.start_by, id));

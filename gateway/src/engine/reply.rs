@@ -67,7 +67,9 @@ impl Failure {
 
     /// 404: no such path.
     pub(super) fn unknown_path(path: &str) -> Self {
-        let message = format!("There is nothing at {path}");
+        let message = format!(
+            "A stand-in engine serves nothing at {path}; it has /v1/chat/completions, /v1/completions and /v1/embeddings"
+        );
         Self::new(StatusCode::NOT_FOUND, message, "invalid_request_error", "not_found")
     }
 

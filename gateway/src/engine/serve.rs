@@ -23,7 +23,7 @@ use super::driver::{Driver, Handle, Ticket};
 use super::faults::{Health, Misdeed, SLOW_HEALTH, Switchboard};
 use super::openai::{self, Ask, Embedding, Endpoint, Generation, Profile};
 use super::reply::{self, Body, Cut, Failure};
-use super::sleep::Bed;
+use super::sleep::{Asked, Bed};
 use super::{page, relay, text};
 
 /// Largest body, in bytes (that of the gateway).
@@ -139,8 +139,10 @@ impl Shared {
             "/embeddings" => self.ask(Endpoint::Embeddings, request).await?,
             other => match (other.strip_prefix("/models/"), &self.bed) {
                 (Some(id), _) => self.models(request.method(), Some(id)),
-                (None, Some(bed)) => self.rest(bed, other, request.method()).await,
-                (None, None) => Err(Failure::unknown_path(&path)),
+                (None, Some(bed)) if let Some(asked) = Asked::by(other) => {
+                    self.rest(bed, asked, request.method()).await
+                }
+                (None, _) => Err(Failure::unknown_path(&path)),
             },
         };
         Ok(answer.unwrap_or_else(|failure| failure.response()))
@@ -160,22 +162,18 @@ impl Shared {
     }
 
     /// Sleeps, wakes up, or tells whether it sleeps.
-    async fn rest(&self, bed: &Bed, path: &str, method: &Method) -> Result<Response<Body>, Failure> {
-        match path {
-            "/is_sleeping" => only(method, &Method::GET)?,
-            "/sleep" | "/wake_up" => {
-                only(method, &Method::POST)?;
-                self.loaded()?;
-            }
-            _ => return Err(Failure::unknown_path(path)),
+    async fn rest(&self, bed: &Bed, asked: Asked, method: &Method) -> Result<Response<Body>, Failure> {
+        if asked == Asked::State {
+            only(method, &Method::GET)?;
+            return Ok(reply::json(&json!({"is_sleeping": bed.is_asleep()})));
         }
-        match path {
-            "/sleep" => {
-                bed.sleep();
-                self.handle.forget();
-            }
-            "/wake_up" => bed.wake().await,
-            _ => return Ok(reply::json(&json!({"is_sleeping": bed.is_asleep()}))),
+        only(method, &Method::POST)?;
+        self.loaded()?;
+        if asked == Asked::Sleep {
+            bed.sleep();
+            self.handle.forget();
+        } else {
+            bed.wake().await;
         }
         Ok(reply::json(&json!(null)))
     }

@@ -6,6 +6,29 @@ use std::sync::PoisonError;
 
 use tidegate_shared::time::Duration;
 
+/// What is asked of a bed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To fall asleep.
+    Sleep,
+    /// To wake up.
+    Wake,
+    /// Whether it sleeps.
+    State,
+}
+
+impl Asked {
+    /// What `path` asks for; `None` for one that is about something else.
+    pub(super) fn by(path: &str) -> Option<Self> {
+        match path {
+            "/sleep" => Some(Self::Sleep),
+            "/wake_up" => Some(Self::Wake),
+            "/is_sleeping" => Some(Self::State),
+            _ => None,
+        }
+    }
+}
+
 /// The bed of one engine.
 #[derive(Debug)]
 pub(super) struct Bed {

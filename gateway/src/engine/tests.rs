@@ -291,6 +291,17 @@ async fn h4_bad_requests_get_openais_errors() {
         assert!(answer["error"]["message"].is_string() && answer["error"]["type"].is_string());
     }
     assert_eq!(engine.get("/nothing").await.0, 404);
+    // Paths that others serve are told as they were asked, with what there is.
+    for path in ["/v1/responses", "/responses", "/v1/rerank"] {
+        let (status, answer) = engine.post(path, &json!({"model": "m", "input": "x"})).await;
+        let error = &answer["error"];
+        assert_eq!(
+            (status, &error["type"], &error["code"]),
+            (404, &json!("invalid_request_error"), &json!("not_found"))
+        );
+        let has = "it has /v1/chat/completions, /v1/completions and /v1/embeddings";
+        assert_eq!(error["message"], format!("A stand-in engine serves nothing at {path}; {has}"));
+    }
     assert_eq!(engine.get(path).await.0, 405);
     assert_eq!(engine.get("/v1/models/other").await.0, 404);
 }

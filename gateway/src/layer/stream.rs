@@ -36,8 +36,8 @@ const GROWTH: u64 = 64;
 /// What an answer is watched for.
 #[derive(Debug)]
 enum Watch {
-    /// Boxed: large, and no stream is short.
-    Events(Box<SseScan>),
+    /// Not boxed, although the largest: it is looked at for each event.
+    Events(SseScan),
     Json(Tail),
     Opaque,
 }
@@ -52,6 +52,10 @@ pub(super) struct Exchange {
     /// The status says that the replica did what it was asked.
     good: bool,
     record: Record,
+    /// Bytes of the body so far.
+    bytes: u64,
+    /// When the last of them came, or the head.
+    heard: Instant,
     clock: Clock,
     between: Duration,
     silence: Alarm,
@@ -88,7 +92,7 @@ impl Exchange {
         between: Duration,
     ) -> Self {
         let watch = match kind {
-            Kind::Events => Watch::Events(Box::new(SseScan::new())),
+            Kind::Events => Watch::Events(SseScan::new()),
             Kind::Json => Watch::Json(Tail::default()),
             Kind::Opaque => Watch::Opaque,
         };
@@ -100,6 +104,8 @@ impl Exchange {
             held: Some(held),
             good,
             record,
+            bytes: 0,
+            heard: clock.in_turn(),
             clock,
             between,
             silence: Alarm::default(),
@@ -117,8 +123,7 @@ impl Exchange {
     /// Whether the client is away for too long: it has not asked since the last frame, so that nobody looks at the
     /// replica either.
     pub(super) fn is_stalled(&self, now: Instant, limit: Duration) -> bool {
-        let since = self.record.last_bytes();
-        !self.is_over() && !self.asking && slow_by(since, self.away, self.record.bytes_out(), limit) <= now
+        !self.is_over() && !self.asking && slow_by(self.heard, self.away, self.bytes, limit) <= now
     }
 
     /// The client is given up and does not get all of the answer, whatever the replica did; what is held is given back when this is dropped.
@@ -137,7 +142,11 @@ impl Exchange {
         if let Some(held) = &self.held {
             held.endpoint().note_bytes(now);
         }
-        self.record.answer_bytes(now, data.len());
+        if self.bytes == 0 && !data.is_empty() {
+            self.record.first_byte(now);
+        }
+        self.bytes += data.len() as u64;
+        self.heard = now;
         match &mut self.watch {
             Watch::Events(scan) => {
                 scan.push(data);
@@ -244,7 +253,7 @@ impl Exchange {
 
     /// Whether nothing came for too long.
     fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        let limit = self.record.last_bytes() + self.between;
+        let limit = self.heard + self.between;
         self.silence.is_late(cx, self.clock, limit)
     }
 }
@@ -252,6 +261,7 @@ impl Exchange {
 impl Drop for Exchange {
     /// The client closes, or the gateway stops. SDKs close at the last event, before the end of the transfer has come (H4).
     fn drop(&mut self) {
+        self.record.answer_bytes(self.bytes);
         if !self.is_over() && self.is_told() {
             self.settle(&[]);
         }
@@ -273,7 +283,7 @@ impl Body for Exchange {
         let mut asked = None;
         if !std::mem::take(&mut this.asking) {
             let now = this.clock.in_turn();
-            this.away += now.since(this.record.last_bytes());
+            this.away += now.since(this.heard);
             asked = Some(now);
         }
         loop {

@@ -91,24 +91,32 @@ impl SseScan {
     /// Looks at the next bytes of the stream. How they are cut in chunks makes no difference.
     pub fn push(&mut self, chunk: &[u8]) {
         let mut rest = chunk;
-        while let Some((&first, after)) = rest.split_first() {
-            if self.after_cr {
-                self.after_cr = false;
-                if first == b'\n' {
-                    self.tail.push(b"\n");
-                    rest = after;
-                    continue;
-                }
-            }
-            let Some(end) = memchr2(b'\n', b'\r', rest) else {
-                self.tail.push(rest);
-                return self.extend_line(rest);
-            };
-            let (line, after) = rest.split_at_checked(end + 1).unwrap_or((rest, &[]));
+        // The usage of the first event is read when nothing behind that is in the tail.
+        while self.events == 0 && !rest.is_empty() {
+            let (line, after) = first_line(rest);
             self.tail.push(line);
-            self.after_cr = line.last() == Some(&b'\r');
-            self.end_line(line.get(..end).unwrap_or_default());
+            self.see(line);
             rest = after;
+        }
+        self.tail.push(rest);
+        while !rest.is_empty() {
+            let (line, after) = first_line(rest);
+            self.see(line);
+            rest = after;
+        }
+    }
+
+    /// Looks at a line, or a part of one that has no end yet.
+    fn see(&mut self, line: &[u8]) {
+        if std::mem::take(&mut self.after_cr) && line == b"\n" {
+            return;
+        }
+        match line.split_last() {
+            Some((end @ (b'\n' | b'\r'), line)) => {
+                self.after_cr = *end == b'\r';
+                self.end_line(line);
+            }
+            _ => self.extend_line(line),
         }
     }
 
@@ -201,6 +209,13 @@ impl SseScan {
     }
 }
 
+/// The first line with the byte that ends it, or all where none does; and what is behind it.
+fn first_line(bytes: &[u8]) -> (&[u8], &[u8]) {
+    // An empty line is every other one.
+    let end = if bytes.first() == Some(&b'\n') { Some(0) } else { memchr2(b'\n', b'\r', bytes) };
+    end.and_then(|end| bytes.split_at_checked(end + 1)).unwrap_or((bytes, &[]))
+}
+
 /// What a line is, by its first [`HEAD_BYTES`].
 fn classify(head: &[u8]) -> Line {
     if let Some(value) = head.strip_prefix(b"data:") {
@@ -228,8 +243,13 @@ fn classify(head: &[u8]) -> Line {
 /// Whether an object begins with an `error` that is not null, or says that it is one (`"object":"error"`,
 /// `"type":"error"`).
 fn opens_with_error(object: &[u8]) -> bool {
+    let members = object.strip_prefix(b"{").unwrap_or_default().trim_ascii_start();
+    // Nearly every event begins with its `id`.
+    if !matches!(members, [b'"', b'e' | b'o' | b't', ..]) {
+        return false;
+    }
     let member = |name: &[u8]| {
-        let rest = object.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(name)?;
+        let rest = members.strip_prefix(name)?;
         Some(rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start())
     };
     let says_error = |value: &[u8]| value.starts_with(b"\"error\"");

@@ -74,7 +74,6 @@ struct Facts {
     queued: Option<Duration>,
     sent: Option<Instant>,
     first_byte: Option<Instant>,
-    last_byte: Instant,
     usage: Option<Usage>,
     outcome: Option<Outcome>,
     trouble: Option<Shown>,
@@ -110,7 +109,6 @@ impl Record {
             queued: None,
             sent: None,
             first_byte: None,
-            last_byte: arrived,
             usage: None,
             outcome: None,
             trouble: None,
@@ -194,7 +192,6 @@ impl Record {
     /// The status that the client gets.
     pub fn status(&mut self, status: u16) {
         self.0.status = Some(status);
-        self.0.last_byte = self.0.sink.clock.in_turn();
     }
 
     /// The answer is a replica's, on its way: whether the client got it is known when it has [`Record::ended`].
@@ -208,24 +205,16 @@ impl Record {
         self.0.bytes_out = bytes as u64;
     }
 
-    /// Bytes of the answer's body came.
-    pub fn answer_bytes(&mut self, now: Instant, bytes: usize) {
-        self.0.bytes_out += bytes as u64;
-        self.0.last_byte = now;
-        if self.0.first_byte.is_none() {
-            self.0.first_byte = Some(now);
-            self.0.meter.first_byte(now.since(self.0.arrived));
-        }
+    /// The first bytes of the answer's body came.
+    pub fn first_byte(&mut self, now: Instant) {
+        self.0.first_byte = Some(now);
+        self.0.meter.first_byte(now.since(self.0.arrived));
     }
 
-    /// Bytes of the answer's body so far.
-    pub fn bytes_out(&self) -> u64 {
-        self.0.bytes_out
-    }
-
-    /// When bytes last came, or the head.
-    pub fn last_bytes(&self) -> Instant {
-        self.0.last_byte
+    /// So many bytes of the answer's body came, all in all. Told at the end, not with each event: of a thousand streams
+    /// none finds its record in a core's cache.
+    pub fn answer_bytes(&mut self, bytes: u64) {
+        self.0.bytes_out = bytes;
     }
 
     /// What the answer said of tokens.

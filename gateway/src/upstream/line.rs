@@ -167,7 +167,9 @@ impl LineAnswer {
             }
         }
         loop {
-            match self.left.take(&mut self.ahead) {
+            // Mostly nothing is ahead.
+            let taken = if self.ahead.is_empty() { Ok(None) } else { self.left.take(&mut self.ahead) };
+            match taken {
                 Ok(Some(data)) => {
                     // What is empty would still keep the shared memory from its next use.
                     if self.ahead.is_empty() {

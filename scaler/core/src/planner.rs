@@ -23,6 +23,7 @@ use blocks::{Missing, is_urgent, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
+use reading::Sampled;
 
 mod asked;
 mod blocks;
@@ -44,6 +45,8 @@ pub struct Supply {
     pub grant: Grant,
     /// Replicas on their way that the provider has taken and has no room for yet.
     pub waiting: u32,
+    /// Replicas on their way that the provider has taken and does not start before somebody changes something.
+    pub held: u32,
     /// Parked replicas that are still falling asleep.
     pub falling: Falling,
 }
@@ -192,10 +195,10 @@ impl Planner {
         self.watch(seen, &need, &fleet);
 
         let asked = self.asked(rule, seen, &fleet, supply);
-        let verdict = match rule {
-            _ if !self.sizing.autoscale => self.held(),
-            Rule::Concurrency => self.by_demand(seen, &asked.need, &fleet),
-            Rule::TokenLoad | Rule::Jobs => self.by_checks(rule, seen, &fleet, &asked),
+        let verdict = match Sampled::of(rule) {
+            _ if !self.sizing.autoscale => self.switched_off(),
+            None => self.by_demand(seen, &asked.need, &fleet),
+            Some(rule) => self.by_checks(rule, seen, &fleet, &asked),
         };
         let Verdict { target, reason } = self.made_room(verdict, &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
@@ -289,12 +292,12 @@ impl Planner {
     }
 
     /// `autoscale = false` (C1).
-    fn held(&mut self) -> Verdict {
+    fn switched_off(&mut self) -> Verdict {
         self.checks.restart();
         Verdict { target: self.sizing.floor(), reason: ScaleReason::AutoscaleOff }
     }
 
-    fn by_checks(&mut self, rule: Rule, seen: &Observation, fleet: &Census, asked: &Asked) -> Verdict {
+    fn by_checks(&mut self, rule: Sampled, seen: &Observation, fleet: &Census, asked: &Asked) -> Verdict {
         let Some(figures) = &asked.figures else { return self.by_demand(seen, &asked.need, fleet) };
         let (sizing, replacing) = (&self.sizing, self.replacing.is_some());
         self.checks.decide(&Look { rule, seen, fleet, sizing, figures, replacing })

@@ -74,8 +74,8 @@ pub enum Action {
 /// - To grow, what is soonest ready comes first: draining replicas are taken back, those with the most conversations before
 ///   the others; then parked ones are woken, those that sleep soundly before those that soon will, and those parked last
 ///   first; then new ones are started, also in the place of those that take long to fall asleep.
-/// - To shrink, those on their way go first, then ready ones in the order of [`Leaving`]; never the last ready one where
-///   it has to be kept. One that is being woken is let come: it is ready soon, and can then be parked again.
+/// - To shrink, those on their way go first, all at once, then ready ones in the order of [`Leaving`], one in each step
+///   however few are wanted (A4, B5); never the last ready one where it has to be kept. One that is being woken is let come: it is ready soon, and can then be parked again.
 /// - Parked ones that are too many are stopped, those parked first before the others.
 pub fn reconcile(goal: &Goal, replicas: &[ReplicaFacts], now: Instant, sizing: &Sizing) -> Vec<Action> {
     let (existing, ceiling) = (replicas.len(), usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX));
@@ -189,12 +189,12 @@ pub fn leaving(order: Leaving, replicas: &[ReplicaFacts]) -> Vec<&ReplicaFacts> 
     on_the_way
 }
 
-/// The first `surplus` of those who leave, but no more than `spare` ready ones. Who is being woken leaves later.
+/// The first `surplus` of those who leave, but one ready one at most, and only where some are to `spare`. Who is being woken leaves later.
 fn shrink(surplus: usize, spare: usize, order: &[&ReplicaFacts]) -> Vec<Action> {
     let (on_the_way, ready): (Vec<&ReplicaFacts>, _) =
         order.iter().copied().partition(|replica| replica.is_on_its_way());
     let cancelled = surplus.min(on_the_way.len());
-    let drained = (surplus - cancelled).min(spare);
+    let drained = (surplus - cancelled).min(spare).min(1);
     let stops = on_the_way.into_iter().take(cancelled).filter(|replica| replica.phase != Phase::Waking);
     let stops = stops.map(|replica| Action::Stop(replica.id));
     stops.chain(ready.into_iter().take(drained).map(|replica| Action::Drain(replica.id))).collect()

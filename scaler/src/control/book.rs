@@ -1,7 +1,7 @@
 //! The control loop's book of its replicas: what was announced of each, which provider call is running, and what has
 //! to end. It turns what a provider lists into announcements. It calls nobody and decides no sizes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
@@ -39,6 +39,14 @@ pub(super) enum Came {
     Found,
 }
 
+/// Why a start call came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NoStart {
+    /// There is no room, which is no fault of what was to be started.
+    NoRoom(String),
+    Failed(String),
+}
+
 /// Every replica of one deployment that exists or is about to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
@@ -47,6 +55,8 @@ pub(super) struct Book {
     stopped: BTreeMap<ReplicaId, Instant>,
     /// Of these, those that were listed since and not told.
     lingering: Vec<ReplicaId>,
+    /// Whom an earlier run had told to stop.
+    told_before: BTreeSet<ReplicaId>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +72,8 @@ struct Member {
     stage: Stage,
     /// Ordered by this loop, not adopted.
     ordered_here: bool,
+    /// An earlier run had told it to stop.
+    told_before: bool,
     /// Its provider has no room for it yet.
     queued: bool,
     /// Why its provider does not start it, while it does not.
@@ -108,7 +120,7 @@ struct End {
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
         let (ordered_here, queued, in_line, busy) = (false, false, false, false);
-        let (let_go, ending) = (false, false);
+        let (told_before, let_go, ending) = (false, false, false);
         let (held, end, not_before) = (None, None, Instant::ZERO);
         let (turned, began) = (since, since);
         Self {
@@ -119,6 +131,7 @@ impl Member {
             began,
             stage,
             ordered_here,
+            told_before,
             queued,
             held,
             in_line,
@@ -132,6 +145,11 @@ impl Member {
 }
 
 impl Book {
+    /// An empty one, after an earlier run that had told these to stop.
+    pub(super) fn after(told: impl IntoIterator<Item = ReplicaId>) -> Self {
+        Self { told_before: told.into_iter().collect(), ..Self::default() }
+    }
+
     /// Compares with what the provider lists (in order of id), and tells what to announce.
     pub(super) fn take_in(&mut self, listed: &[Instance], now: Instant) -> Vec<News> {
         let mut news = Vec::new();
@@ -174,6 +192,7 @@ impl Book {
             .members
             .entry(listed.id)
             .or_insert_with(|| Member::new(listed.capacity, listed.price, now, Stage::Ordered));
+        member.told_before = self.told_before.contains(&listed.id);
         member.in_line = !listed.costs;
         if member.end.is_some() {
             return Vec::new();
@@ -196,11 +215,9 @@ impl Book {
             InstanceState::Up { url } | InstanceState::Parked { url } if member.stage == Stage::Ordered => {
                 member.capacity = capacity;
                 let mut news = vec![Change::Up { url: url.clone(), capacity }];
-                member.stage = match listed.state {
-                    InstanceState::Parked { .. } => Stage::Parked(Way::Provider),
-                    _ => Stage::Up,
-                };
-                news.extend((member.stage != Stage::Up).then_some(Change::Parked));
+                let parked = matches!(listed.state, InstanceState::Parked { .. });
+                member.stage = if parked { Stage::Parked(Way::Provider) } else { Stage::Up };
+                news.extend(parked.then_some(Change::Parked));
                 news
             }
             // One that serves and was stopped by somebody else is for its probe to notice.
@@ -226,20 +243,15 @@ impl Book {
         self.members.insert(id, member);
     }
 
-    /// The start call has ended. An error leaves nothing behind; one that found `no_room` is no failed start.
-    pub(super) fn start_ended(
-        &mut self,
-        id: ReplicaId,
-        result: Result<(), String>,
-        no_room: bool,
-    ) -> Option<News> {
+    /// The start call has ended. An error leaves nothing behind.
+    pub(super) fn start_ended(&mut self, id: ReplicaId, result: Result<(), NoStart>) -> Option<News> {
         let member = self.members.get_mut(&id)?;
         member.busy = false;
         let Err(why) = result else { return None };
         let told = self.members.remove(&id)?.end.is_some_and(|end| end.told);
-        let change = match no_room {
-            true => Change::Gone { why: format!("there is no room for it: {why}") },
-            false => Change::StartFailed { why },
+        let change = match why {
+            NoStart::NoRoom(why) => Change::Gone { why: format!("there is no room for it: {why}") },
+            NoStart::Failed(why) => Change::StartFailed { why },
         };
         (!told).then_some((id, change))
     }
@@ -310,7 +322,7 @@ impl Book {
                 let how = match std::mem::replace(&mut member.stage, Stage::Served) {
                     Stage::Waking(_) => Came::Woken,
                     Stage::Ordered | Stage::Up if member.ordered_here => Came::Ordered,
-                    _ => Came::Found,
+                    Stage::Ordered | Stage::Up | Stage::Parked(_) | Stage::Served => Came::Found,
                 };
                 new.push(Newcomer { id: facts.id, how, after: seen.at.since(member.since) });
             }
@@ -348,6 +360,12 @@ impl Book {
     pub(super) fn waiting(&self) -> u32 {
         let waits = |member: &&Member| member.queued && member.end.is_none() && !member.let_go;
         u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many their provider does not start as they are.
+    pub(super) fn held(&self) -> u32 {
+        let held = |member: &&Member| member.held.is_some() && member.end.is_none() && !member.let_go;
+        u32::try_from(self.members.values().filter(held).count()).unwrap_or(u32::MAX)
     }
 
     /// Whether nothing is left.

@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::book::Way;
+use super::book::{News, NoStart, Way};
 use super::{Control, STOP_RETRY};
 use crate::fleet::{Change, Fleet, NoSleep};
 use crate::house::Recorded;
@@ -29,29 +29,16 @@ pub(super) const WAKE_LIMIT: Duration = Duration::from_secs(60);
 /// A provider call that has ended.
 pub(super) struct Call {
     id: ReplicaId,
-    kind: CallKind,
-    /// How it sleeps, of one that was parked.
-    result: Result<Option<Way>, Failure>,
+    ended: Ended,
 }
 
-/// Why a provider call has failed.
-struct Failure {
-    why: String,
-    /// The provider has no room, which is no fault of what was to be started.
-    no_room: bool,
-}
-
-impl From<String> for Failure {
-    fn from(why: String) -> Self {
-        Self { why, no_room: false }
-    }
-}
-
-impl From<ProviderError> for Failure {
-    fn from(error: ProviderError) -> Self {
-        let no_room = matches!(error, ProviderError::NoRoom { .. });
-        Self { why: error.reason(), no_room }
-    }
+/// What it was, and what came of it.
+enum Ended {
+    Start(Result<(), NoStart>),
+    /// How it sleeps.
+    Park(Result<Way, String>),
+    Wake(Result<(), String>),
+    Stop(Result<(), String>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +49,27 @@ pub(super) enum CallKind {
     Stop,
 }
 
+impl CallKind {
+    /// The end of a call that `why` has cut off.
+    fn failed(&self, why: String) -> Ended {
+        match self {
+            Self::Start(_) => Ended::Start(Err(NoStart::Failed(why))),
+            Self::Park => Ended::Park(Err(why)),
+            Self::Wake(_) => Ended::Wake(Err(why)),
+            Self::Stop => Ended::Stop(Err(why)),
+        }
+    }
+}
+
+impl From<ProviderError> for NoStart {
+    fn from(error: ProviderError) -> Self {
+        match error {
+            ProviderError::NoRoom { why, .. } => Self::NoRoom(why),
+            error => Self::Failed(error.reason()),
+        }
+    }
+}
+
 impl Control {
     pub(super) fn call_stops(&mut self, now: Instant) {
         // Nobody waits for an engine that has to go whatever it answers.
@@ -69,7 +77,7 @@ impl Control {
             self.waits.remove(&id);
         }
         for id in self.book.stops_due(now) {
-            let recorded = self.house.about_to_end(&self.name, now);
+            let recorded = self.house.about_to_end(&self.name, id, now);
             self.call_after(recorded, id, CallKind::Stop);
         }
     }
@@ -89,58 +97,56 @@ impl Control {
         }
         let asked = kind.clone();
         let work = async move {
-            let done = |()| None;
             recorded.written().await;
-            let result: Result<Option<Way>, Failure> = match asked {
-                CallKind::Start(offer) => provider.start(id, offer).await.map(done).map_err(Failure::from),
-                CallKind::Park => {
-                    park(&*fleet, &*provider, id, given_up).await.map(Some).map_err(Failure::from)
+            match asked {
+                CallKind::Start(offer) => {
+                    Ended::Start(provider.start(id, offer).await.map_err(NoStart::from))
                 }
+                CallKind::Park => Ended::Park(park(&*fleet, &*provider, id, given_up).await),
                 CallKind::Wake(Way::Engine) => {
                     let woken = patiently(fleet.wake(id), WAKE_LIMIT, given_up).await;
-                    woken.and_then(|woken| woken).map(done).map_err(Failure::from)
+                    Ended::Wake(woken.and_then(|woken| woken))
                 }
-                CallKind::Wake(Way::Provider) => match within(provider.unpark(id), WAKE_LIMIT).await {
-                    Ok(unparked) => unparked.map(done).map_err(Failure::from),
-                    Err(late) => Err(late.into()),
-                },
-                CallKind::Stop => provider.stop(id).await.map(done).map_err(Failure::from),
-            };
-            result
+                CallKind::Wake(Way::Provider) => {
+                    let unparked = within(provider.unpark(id), WAKE_LIMIT).await;
+                    Ended::Wake(unparked.and_then(|unparked| unparked.map_err(ProviderError::reason)))
+                }
+                CallKind::Stop => Ended::Stop(provider.stop(id).await.map_err(ProviderError::reason)),
+            }
         };
         let call = async move {
-            let result = AssertUnwindSafe(work).catch_unwind().await;
-            let result = result.unwrap_or_else(|_| Err("the provider panicked over it".to_owned().into()));
-            Call { id, kind, result }
+            let ended = AssertUnwindSafe(work).catch_unwind().await;
+            let ended = ended.unwrap_or_else(|_| kind.failed("the provider panicked over it".to_owned()));
+            Call { id, ended }
         };
         self.calls.spawn(call.in_current_span());
     }
 
     pub(super) fn settle(&mut self, call: Result<Call, JoinError>) {
         // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
-        let Ok(Call { id, kind, result }) = call else { return };
-        let no_room = result.as_ref().is_err_and(|failure| failure.no_room);
-        let result = result.map_err(|failure| failure.why);
-        let news = match kind {
-            CallKind::Start(_) => {
+        let Ok(Call { id, ended }) = call else { return };
+        let news = match ended {
+            Ended::Start(result) => {
                 if result.is_err() {
                     self.house.ends(&self.name, id, self.now());
                 }
-                self.status.room(result.as_ref().err().filter(|_| no_room).cloned());
-                self.book.start_ended(id, result.map(drop), no_room)
+                self.status.room(match &result {
+                    Err(NoStart::NoRoom(why)) => Some(why.clone()),
+                    Ok(()) | Err(NoStart::Failed(_)) => None,
+                });
+                self.book.start_ended(id, result)
             }
-            CallKind::Park => {
+            Ended::Park(result) => {
                 self.waits.remove(&id);
-                let result = result.map(|way| way.unwrap_or(Way::Engine));
                 if let Some(why) = self.book.park_ended(id, result) {
                     self.log.not_kept(id, &why);
                     self.status.failed(format!("{} is stopped: {why}", self.log.replica(id)));
                 }
                 None
             }
-            CallKind::Wake(_) => {
+            Ended::Wake(result) => {
                 self.waits.remove(&id);
-                match self.book.wake_ended(id, result.map(drop), self.now()) {
+                match self.book.wake_ended(id, result, self.now()) {
                     Ok(true) => Some((id, Change::Woken)),
                     Ok(false) => None,
                     Err(why) => {
@@ -149,21 +155,24 @@ impl Control {
                     }
                 }
             }
-            CallKind::Stop => {
-                let stopped = result.is_ok();
-                if stopped {
-                    self.status.stopped(id);
-                    self.house.ends(&self.name, id, self.now());
-                }
-                if let Err(why) = result {
-                    self.log.stop_failed(id, &why, STOP_RETRY);
-                    self.status
-                        .stop_failed(id, format!("{} could not be stopped: {why}", self.log.replica(id)));
-                }
-                self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
-            }
+            Ended::Stop(result) => self.stop_ended(id, result),
         };
         self.tell_all(news);
+    }
+
+    fn stop_ended(&mut self, id: ReplicaId, result: Result<(), String>) -> Option<News> {
+        let stopped = result.is_ok();
+        match result {
+            Ok(()) => {
+                self.status.stopped(id);
+                self.house.ends(&self.name, id, self.now());
+            }
+            Err(why) => {
+                self.log.stop_failed(id, &why, STOP_RETRY);
+                self.status.stop_failed(id, format!("{} could not be stopped: {why}", self.log.replica(id)));
+            }
+        }
+        self.book.stop_ended(id, stopped, self.now() + STOP_RETRY)
     }
 
     /// A stop of which its provider said that it is done has left it there.

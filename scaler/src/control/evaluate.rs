@@ -45,12 +45,12 @@ impl Control {
             return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
-        let (offers, waiting) = (self.provider.offers(), self.book.waiting());
+        let (offers, waiting, held) = (self.provider.offers(), self.book.waiting(), self.book.held());
         let falling = self.book.falling(now);
         let (room, plan, actions, supply) = self.house.with_budget(now, |budget, paid| {
             let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
             let room = grant.room;
-            let supply = Supply { offers: offers.clone(), grant, waiting, falling };
+            let supply = Supply { offers: offers.clone(), grant, waiting, held, falling };
             let plan = planner.tick(&seen, &supply);
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
@@ -65,7 +65,7 @@ impl Control {
         self.status.looks_ahead(Outlook { check, offers, room, broke, paid });
         self.record(&plan.why);
         for action in actions {
-            self.execute(action, &seen);
+            self.execute(action, &seen, &plan.withdrawn);
         }
         self.fleet.hold_starts(starts);
         self.call_stops(now);

@@ -149,7 +149,8 @@ impl ScaleDecision {
             | ScaleReason::NoCapacity
             | ScaleReason::NoCredit
             | ScaleReason::NoFit
-            | ScaleReason::PriceCap { .. } => self.blocked(f),
+            | ScaleReason::PriceCap { .. }
+            | ScaleReason::ProviderHolds { .. } => self.blocked(f),
         }
     }
 

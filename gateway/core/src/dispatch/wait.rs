@@ -229,6 +229,12 @@ impl Dispatcher {
         }
     }
 
+    /// One that was on its way is not any more: nobody is held for longer than until the last of the others is expected.
+    pub(super) fn hold_no_longer(&mut self, now: Instant) {
+        let last = self.expected_ready(now).last().copied().unwrap_or_default();
+        self.queue.hold_no_longer(now + last);
+    }
+
     /// What is told where nothing is ready and nothing is started: those that drain do not come back by themselves.
     fn none_ready(&self) -> Refusal {
         let mut leaves = self.replicas.iter().map(|replica| replica.phase == Phase::Draining);

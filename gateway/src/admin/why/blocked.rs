@@ -45,6 +45,9 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
         };
         return line.now(text).advise(advised.join("; also, ")).detail(told);
     }
+    if facts.block(|block| matches!(block, ScaleReason::ProviderHolds { .. })).is_some() {
+        return line.no("what is wanted is ordered; that the provider does not start it is told beside");
+    }
     if facts.view.provider_error.is_some() {
         return line.no("what the provider offers is not known: it does not answer");
     }

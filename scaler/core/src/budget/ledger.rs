@@ -19,6 +19,9 @@ pub struct Spent {
     running: Vec<(ReplicaId, Price)>,
     /// Of these, how many are ready and cost the base fee too (M3).
     warm: u32,
+    /// Whom its provider was told to stop, and who may be there still.
+    #[serde(default)]
+    stopping: Vec<ReplicaId>,
 }
 
 impl Spent {
@@ -35,6 +38,11 @@ impl Spent {
     /// What ran when it was kept and what each cost in an hour, in order of id.
     pub fn running(&self) -> impl Iterator<Item = (ReplicaId, Price)> {
         self.running.iter().copied()
+    }
+
+    /// Whom its provider had been told to stop when it was kept, and who was not known to be gone.
+    pub fn stopping(&self) -> &[ReplicaId] {
+        &self.stopping
     }
 
     /// Adds what `other` has cost; what of it ran is taken for gone.
@@ -100,17 +108,27 @@ impl Ledger {
         }
     }
 
+    /// The provider is about to be told to stop replica `id`, which costs until it is gone.
+    pub fn stops(&mut self, id: ReplicaId, now: Instant) {
+        if !self.asleep {
+            self.pass(now);
+            self.spent.stopping.retain(|known| *known != id);
+            self.spent.stopping.push(id);
+        }
+    }
+
     /// Replica `id` is gone and costs nothing from `now` on. One that was ready was not when it was stopped, so no fee ends.
     pub fn end(&mut self, id: ReplicaId, now: Instant) {
         if !self.asleep {
             self.pass(now);
             self.spent.running.retain(|(known, _)| *known != id);
+            self.spent.stopping.retain(|known| *known != id);
         }
     }
 
     /// The fleet as of `now`. What was there until now has cost until now; what is not there any more costs nothing from
     /// now on, and what is there does, in whatever phase: a machine that loads, drains or resists its end is paid for. Only
-    /// what its provider has no machine for costs nothing.
+    /// what its provider has no machine for costs nothing. Who was to be stopped and is ready runs on: nothing came of it.
     pub fn see(&mut self, replicas: &[ReplicaFacts], now: Instant) {
         self.catch_up(Duration::ZERO, &[], now);
         self.pass(now);
@@ -119,6 +137,8 @@ impl Ledger {
             .filter(|replica| !replica.in_line)
             .map(|replica| (replica.id, replica.price))
             .collect();
+        let goes = |id: &ReplicaId| replicas.iter().any(|one| one.id == *id && !one.is_ready());
+        self.spent.stopping.retain(goes);
         self.spent.warm =
             u32::try_from(replicas.iter().filter(|replica| replica.is_ready()).count()).unwrap_or(u32::MAX);
     }
@@ -193,6 +213,21 @@ mod tests {
         assert_eq!((ledger.total(at(10)), ledger.rate()), (Money(20_000), Price(3_600_000)));
         ledger.see(&[], at(25));
         assert_eq!(ledger.total(at(9_999)), Money(35_000));
+    }
+
+    #[test]
+    fn c_005_who_is_told_to_stop_is_known_until_gone_or_ready_again_over_a_restart_too() {
+        let mut ledger = fresh(0);
+        let fleet = |third| [replica(2, Phase::Gone, 0), replica(3, third, 0), replica(4, Phase::Gone, 0)];
+        ledger.see(&fleet(Phase::Gone), Instant::ZERO);
+        (1..=4).for_each(|id| ledger.stops(ReplicaId(id), Instant::ZERO));
+        ledger.end(ReplicaId(4), Instant::ZERO);
+        ledger.see(&fleet(Phase::Starting), Instant::ZERO);
+        let kept = ledger.state().unwrap().clone();
+        assert_eq!(kept.stopping(), [2, 3].map(ReplicaId), "1 is there no more");
+        let mut after = Ledger::restore(kept, Price::FREE, Instant::ZERO);
+        after.see(&fleet(Phase::Ready), Instant::ZERO);
+        assert_eq!(after.state().unwrap().stopping(), [ReplicaId(2)]);
     }
 
     #[test]

@@ -76,7 +76,9 @@ impl Carried {
     /// Takes in this moment.
     pub fn see(&mut self, seen: &Observation, sizing: &Sizing) {
         self.watched.see(seen.at);
-        if self.expiry.ends(self.watched.total()) {
+        let ready = seen.replicas.iter().filter(|one| one.is_ready() && one.hold != Some(Hold::Aside));
+        let ready = u32::try_from(ready.count()).unwrap_or(u32::MAX);
+        if self.expiry.ends(self.watched.total(), ready) {
             self.shown = None;
         }
         let late = seen.queued > 0 && seen.oldest_wait >= sizing.queue_threshold;
@@ -87,7 +89,7 @@ impl Carried {
             // The target is what limits, and the plain need knows that.
             _ if more && found.reaches(sizing.target()) => {
                 self.shown = None;
-                self.expiry.end();
+                self.expiry.end(self.watched.total());
             }
             (true, Some(_)) if again && !more => self.expiry.lasts(self.watched.total()),
             (true, _) => self.learn(found),
@@ -97,7 +99,7 @@ impl Carried {
     }
 
     fn learn(&mut self, found: Held) {
-        self.expiry.shown(self.watched.total());
+        self.expiry.shown(self.watched.total(), found.replicas);
         self.shown = Some(Shown { then: found, best: found });
     }
 

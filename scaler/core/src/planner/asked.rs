@@ -7,7 +7,7 @@ use tidegate_shared::demand::Observation;
 
 use super::checks::STEP;
 use super::queues::Standing;
-use super::reading::{Coming, Reading};
+use super::reading::{Coming, Reading, Sampled};
 use super::{Census, Planner, Supply};
 use crate::guard::cool::Spare;
 use crate::offer::sizes;
@@ -84,10 +84,10 @@ impl Planner {
     /// What `seen` asks for by `rule`. Takes in how large what is started next would be, and what the engines' queues say of
     /// their places.
     pub(super) fn asked(&mut self, rule: Rule, seen: &Observation, fleet: &Census, supply: &Supply) -> Asked {
-        if rule == Rule::Concurrency {
+        let Some(rule) = Sampled::of(rule) else {
             let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
             return Asked { need, load: None, engine_queue: 0, waiters: 0, figures: None };
-        }
+        };
         let sizing = &self.sizing;
         let most = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX);
         let started = sizes(&supply.offers, sizing, most);
@@ -98,8 +98,8 @@ impl Planner {
         let fewer = fleet.current().saturating_sub(1);
         let reading = reading.unless(self.carried.forbids(seen.demand(), fewer, sizing));
         let (full, crowd) = match rule {
-            Rule::TokenLoad => self.checks.places(seen, &reading, coming),
-            Rule::Jobs | Rule::Concurrency => (None, None),
+            Sampled::Tokens => self.checks.places(seen, &reading, coming),
+            Sampled::Jobs => (None, None),
         };
         let line = queue::need(seen, fleet.ready, fleet.on_the_way, STEP, sizing);
         Figures { reading, full, crowd, line, resupplied }.asked(seen, fleet.current())

@@ -21,7 +21,7 @@ pub(super) struct Missing {
     lost: u32,
     /// Those that leave, and those that take long to fall asleep, where they hold places that some of `starts` would take
     /// (A6).
-    held: Holders,
+    holders: Holders,
     /// How many may be started before those are gone.
     places: u32,
     /// Whether the one after all of these would have to be started too.
@@ -47,8 +47,8 @@ impl Missing {
         let lost = ran.saturating_sub(there.saturating_add(woken)).min(starts);
         let places = fleet.places(ceiling);
         let all = Holders { leaving: fleet.leaving, falling: late };
-        let held = if starts > places { all } else { Holders::default() };
-        Self { woken, starts, lost, held, places, beyond: woken == asleep }
+        let holders = if starts > places { all } else { Holders::default() };
+        Self { woken, starts, lost, holders, places, beyond: woken == asleep }
     }
 }
 
@@ -64,6 +64,12 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
     let mut blocks = std::iter::once(reason).chain(also).filter(|block| **block != ScaleReason::AtMax);
     let cap = |block: &ScaleReason| matches!(block, ScaleReason::GatewayCap { .. });
     blocks.next().is_some_and(cap) && blocks.next().is_none()
+}
+
+/// What keeps those from running that the provider has taken; what waiting does not mend comes first.
+fn at_provider(supply: &Supply) -> impl Iterator<Item = ScaleReason> {
+    let held = (supply.held > 0).then_some(ScaleReason::ProviderHolds { count: supply.held });
+    held.into_iter().chain((supply.waiting > 0).then_some(ScaleReason::NoCapacity))
 }
 
 /// Whether more are wanted for who waits, whatever the load needs.
@@ -186,27 +192,31 @@ impl Planner {
     ) -> (ScaleReason, Vec<ScaleReason>) {
         if missing.starts > 0 {
             let mut blocks = self.refusals(missing.starts, missing.lost, supply, now);
-            // Some of those that were ordered before still wait there.
-            if supply.waiting > 0 && !blocks.is_empty() && !blocks.contains(&ScaleReason::NoCapacity) {
-                blocks.push(ScaleReason::NoCapacity);
+            // Some of those that were ordered before are still there.
+            if !blocks.is_empty() {
+                let others: Vec<_> = at_provider(supply).filter(|block| !blocks.contains(block)).collect();
+                blocks.extend(others);
             }
-            blocks
-                .extend(self.at_max(over, missing).filter(|_| missing.held.are_some() || !blocks.is_empty()));
+            blocks.extend(
+                self.at_max(over, missing).filter(|_| missing.holders.are_some() || !blocks.is_empty()),
+            );
             if blocks.is_empty() {
                 return (reason, blocks);
             }
             return (blocks.remove(0), blocks);
         }
         match reason {
-            ScaleReason::OnTheirWay { .. } if supply.waiting > 0 => (ScaleReason::NoCapacity, Vec::new()),
+            ScaleReason::OnTheirWay { .. } => {
+                let mut blocks = at_provider(supply);
+                (blocks.next().unwrap_or(reason), blocks.collect())
+            }
             // What would block the next one, were max no bound. Those up to max come first.
             ScaleReason::AtMax if over && missing.woken == 0 => {
                 let mut blocks = self.refusals(u32::from(missing.beyond), 0, supply, now);
                 blocks.insert(0, ScaleReason::AtMax);
-                if supply.waiting > 0 {
-                    blocks.retain(|block| *block != ScaleReason::NoCapacity);
-                    blocks.insert(0, ScaleReason::NoCapacity);
-                }
+                let first: Vec<_> = at_provider(supply).collect();
+                blocks.retain(|block| !first.contains(block));
+                blocks.splice(0..0, first);
                 (blocks.remove(0), blocks)
             }
             reason => (reason, Vec::new()),
@@ -231,10 +241,10 @@ impl Planner {
     }
 
     /// Whether `max` keeps some from being started: `over` of what is needed, or those that hold places.
-    fn at_max(&self, over: bool, Missing { held, .. }: Missing) -> Option<ScaleReason> {
-        let Holders { leaving, falling } = held;
+    fn at_max(&self, over: bool, Missing { holders, .. }: Missing) -> Option<ScaleReason> {
+        let Holders { leaving, falling } = holders;
         let max = self.sizing.ceiling();
-        match held.are_some() {
+        match holders.are_some() {
             false => over.then_some(ScaleReason::AtMax),
             true => Some(ScaleReason::AtMaxWithLeaving { leaving, falling, max }),
         }

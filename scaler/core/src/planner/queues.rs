@@ -99,7 +99,9 @@ impl EngineQueues {
     /// as often as it takes. A queue where memory is to `spare` tells what the engines run at a time.
     pub(super) fn full(&mut self, seen: &Observation, spare: bool, coming: Vec<u32>) -> Option<Standing> {
         let lasted = self.lasted(seen);
-        if self.expiry.ends(self.now) {
+        let replicas = seen.replicas.iter().filter(|replica| replica.is_ready()).count();
+        let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
+        if self.expiry.ends(self.now, replicas) {
             self.places = None;
         }
         let most = most_at_queues(seen, &lasted).filter(|most| most.running > 0);
@@ -111,7 +113,7 @@ impl EngineQueues {
             }
             (Some(most), _) if spare => {
                 self.places = Some(most);
-                self.expiry.shown(self.now);
+                self.expiry.shown(self.now, replicas);
             }
             (None, Some(before)) => {
                 self.places = most_elsewhere(seen, &lasted).map(|more| more.more(before)).or(self.places);

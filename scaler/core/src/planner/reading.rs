@@ -13,6 +13,24 @@ use crate::rule::samples::{Samples, held, serves};
 use crate::rule::token_load::{Filled, LOW, SURVIVORS, Scale};
 use crate::rule::{Mean, jobs};
 
+/// The rules that look every 30 s (B1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampled {
+    Tokens,
+    Jobs,
+}
+
+impl Sampled {
+    /// The same, of all rules; `None` for one that looks at each evaluation.
+    pub(super) fn of(rule: Rule) -> Option<Self> {
+        match rule {
+            Rule::Concurrency => None,
+            Rule::TokenLoad => Some(Self::Tokens),
+            Rule::Jobs => Some(Self::Jobs),
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
@@ -76,15 +94,15 @@ impl Coming<'_> {
 impl Reading {
     /// What `seen` and the samples before it say by `rule`.
     pub(super) fn of(
-        rule: Rule,
+        rule: Sampled,
         samples: &Samples,
         seen: &Observation,
         sizing: &Sizing,
         coming: Coming<'_>,
     ) -> Self {
         match rule {
-            Rule::Jobs | Rule::Concurrency => Self::jobs(samples, seen, sizing),
-            Rule::TokenLoad => Self::tokens(samples, seen, coming),
+            Sampled::Jobs => Self::jobs(samples, seen, sizing),
+            Sampled::Tokens => Self::tokens(samples, seen, coming),
         }
     }
 

@@ -103,12 +103,19 @@ fn c055_victims_in_order_whatever_the_order_of_the_list() {
         order.iter().enumerate().for_each(|(at, pick)| fleet.swap(at, at + pick));
         orders.insert(fleet.iter().map(|one| one.id).collect::<Vec<_>>());
         assert_eq!(actions(3, 7, &fleet), [Action::Stop(id(4))]);
-        assert_eq!(actions(2, 7, &fleet), [Action::Stop(id(4)), Action::Drain(id(2))]);
-        let to_one = [Action::Stop(id(4)), Action::Drain(id(2)), Action::Drain(id(3))];
-        assert_eq!(actions(1, 7, &fleet), to_one);
-        assert_eq!(actions(0, 7, &fleet), to_one, "never the last ready one while there is demand");
-        let all: Vec<_> = to_one.into_iter().chain([Action::Drain(id(1))]).collect();
-        assert_eq!(actions(0, 0, &fleet), all);
+        let both = [Action::Stop(id(4)), Action::Drain(id(2))];
+        assert_eq!(actions(2, 7, &fleet), both);
+        assert_eq!(actions(0, 0, &fleet), both, "one ready one in a step, however few are wanted");
+        let next = |fleet: &mut Vec<_>, demand| {
+            fleet.retain(|one: &ReplicaFacts| one.phase == Phase::Ready);
+            let [Action::Drain(gone)] = actions(0, demand, fleet)[..] else { return None };
+            fleet.retain(|one| one.id != gone);
+            Some(gone)
+        };
+        let mut rest: Vec<_> = fleet.iter().filter(|one| one.id != id(2)).cloned().collect();
+        assert_eq!(next(&mut rest, 7), Some(id(3)));
+        assert_eq!(next(&mut rest, 7), None, "never the last ready one while there is demand");
+        assert_eq!(next(&mut rest, 0), Some(id(1)));
     }
     assert_eq!(orders.len(), 24);
 }

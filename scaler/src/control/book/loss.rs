@@ -6,9 +6,9 @@ use super::{Book, Member};
 use crate::fleet::Change;
 
 impl Member {
-    /// The announcement of an end that it brought about itself. Whom an earlier run started, it may have told to stop.
+    /// The announcement of an end that it brought about itself, unless an earlier run had told it to stop.
     pub(super) fn ended(&self, why: String) -> Change {
-        let failed = self.stage.starts() && self.ordered_here;
+        let failed = self.stage.starts() && !self.told_before;
         if failed { Change::StartFailed { why } } else { Change::Gone { why } }
     }
 }

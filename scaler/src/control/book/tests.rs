@@ -85,6 +85,8 @@ fn c_058_one_that_was_being_ended_and_has_exited_is_cleared_away() {
 #[test]
 fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     let queued = |id| instance(id, InstanceState::Queued { why: "no GPU".to_owned() });
+    let (why, advice) = ("held".to_owned(), "let it go".to_owned());
+    let held = instance(4, InstanceState::Held { why, advice });
     let mut book = Book::default();
     let ordered = |id| (ReplicaId(id), Change::Ordered { capacity: Capacity::ONE });
     let list = [pending(1), queued(2), queued(3)];
@@ -94,6 +96,10 @@ fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
     assert_eq!(book.waiting(), 1);
     book.end(ReplicaId(3), "not needed", false);
     assert_eq!(book.waiting(), 0);
+    book.take_in(&[queued(1), held], NOW);
+    assert_eq!((book.waiting(), book.held()), (1, 1), "that waiting does not help is another matter");
+    book.end(ReplicaId(4), "not needed", false);
+    assert_eq!(book.held(), 0);
 }
 
 #[test]
@@ -101,7 +107,7 @@ fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
     let mut book = Book::default();
     book.order(ReplicaId(1), &any(), NOW);
     assert_eq!(book.take_in(&[], NOW), [], "its start is still being called");
-    assert_eq!(book.start_ended(ReplicaId(1), Ok(()), false), None);
+    assert_eq!(book.start_ended(ReplicaId(1), Ok(())), None);
     let news = book.take_in(&[exited(1, &["loading", "out of memory"])], NOW);
     let why = "the engine ended (exit code 1); its last lines:\nloading\nout of memory".to_owned();
     assert_eq!(news, [(ReplicaId(1), Change::StartFailed { why })]);
@@ -136,7 +142,7 @@ fn one_that_vanishes_is_announced_and_forgotten() {
     book.take_in(&[up(1)], NOW);
     book.became_ready(&ready(1));
     book.order(ReplicaId(2), &any(), NOW);
-    book.start_ended(ReplicaId(2), Ok(()), false);
+    book.start_ended(ReplicaId(2), Ok(()));
     let news = book.take_in(&[], NOW);
     assert!(
         matches!(news.as_slice(), [(_, Change::Gone { .. }), (_, Change::StartFailed { .. })]),
@@ -146,8 +152,8 @@ fn one_that_vanishes_is_announced_and_forgotten() {
 }
 
 #[test]
-fn c_005_what_an_earlier_run_started_and_told_to_stop_is_no_failed_start_and_no_loss() {
-    let mut book = Book::default();
+fn c_005_what_an_earlier_run_told_to_stop_is_no_failed_start_and_no_loss() {
+    let mut book = Book::after([2, 3, 4].map(ReplicaId));
     book.take_in(&[up(1), up(2), pending(3), exited(4, &[])], NOW);
     book.became_ready(&ready(1));
     assert_eq!(book.no_loss(), [2, 3, 4].map(ReplicaId), "the first was seen ready");
@@ -162,10 +168,24 @@ fn c_005_what_an_earlier_run_started_and_told_to_stop_is_no_failed_start_and_no_
 }
 
 #[test]
+fn c1_what_an_earlier_run_started_and_ends_by_itself_before_it_is_ready_is_a_failed_start() {
+    let mut book = Book::after([ReplicaId(9)]);
+    book.take_in(&[up(1), pending(2)], NOW);
+    let news = book.take_in(&[exited(1, &["out of memory"])], NOW);
+    let why = |news: &News| match &news.1 {
+        Change::StartFailed { why } => format!("{}: {why}", news.0),
+        other => panic!("{other:?}"),
+    };
+    let told: Vec<_> = news.iter().map(why).collect();
+    let crashed = "1: the engine ended (exit code 1); its last lines:\nout of memory";
+    assert_eq!(told, [crashed, "2: it vanished from its provider"]);
+}
+
+#[test]
 fn a_failed_start_call_leaves_nothing_behind() {
     let mut book = Book::default();
     book.order(ReplicaId(1), &any(), NOW);
-    let news = book.start_ended(ReplicaId(1), Err("no such file".to_owned()), false);
+    let news = book.start_ended(ReplicaId(1), Err(NoStart::Failed("no such file".to_owned())));
     assert_eq!(news, Some((ReplicaId(1), Change::StartFailed { why: "no such file".to_owned() })));
     assert!(book.is_empty());
 }
@@ -177,7 +197,7 @@ fn a_stop_waits_for_the_start_call_and_a_failed_stop_for_its_pause() {
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None, "asked twice, ended once");
     assert_eq!(book.stops_due(NOW), []);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     assert_eq!(book.stops_due(NOW), [ReplicaId(1)]);
     let again = NOW + Duration::from_secs(5);
     assert_eq!(book.stop_ended(ReplicaId(1), false, again), None);
@@ -219,7 +239,7 @@ fn c018_c2_the_time_in_a_providers_line_is_no_part_of_a_start() {
     let waits = |why: &str| Instance { state: InstanceState::Queued { why: why.to_owned() }, ..pending(1) };
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
     book.order(ReplicaId(1), &any(), NOW);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     for seconds in [0, 1800, 90_000] {
         book.take_in(&[waits("no room")], at(seconds));
         assert_eq!(book.end_overdue(at(seconds), limit, |_| String::new()), [], "it is in line");
@@ -237,7 +257,7 @@ fn c018_c2_who_never_ran_by_the_start_limit_is_told_with_what_held_it_and_no_out
     let (why, advice) = ("Slurm does not start its job: JobHeldUser".to_owned(), String::new());
     let held = Instance { state: InstanceState::Held { why, advice }, ..pending(1) };
     book.order(ReplicaId(1), &any(), NOW);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[held], NOW);
     let said = |_| explain(None, &["a line".to_owned()]);
     let why =
@@ -251,7 +271,7 @@ fn c2_who_stands_in_a_providers_line_for_a_week_gives_up_and_has_not_failed() {
     let week = NOW + QUEUE_LIMIT;
     let waits = Instance { state: InstanceState::Queued { why: "no room".to_owned() }, ..pending(1) };
     book.order(ReplicaId(1), &any(), NOW);
-    book.start_ended(ReplicaId(1), Ok(()), false);
+    book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[waits], week);
     assert_eq!(book.end_overdue(week, Duration::from_secs(1800), |_| String::new()), [], "no failed start");
     assert_eq!(book.stops_due(week), [ReplicaId(1)]);

@@ -1,10 +1,14 @@
 //! The reported cases as whole stories, at the lengths that were reported.
 
+use std::collections::BTreeSet;
+
 use tidegate_scaler_core::budget::Bounds;
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::offer::Money;
 
 use super::*;
+use crate::provider::InstanceState;
+use crate::store::{Epoch, FILE, Store};
 
 /// A loop that shares `house` with others.
 fn sharing(world: &Arc<World>, name: &str, house: &House) -> Loop {
@@ -245,4 +249,48 @@ async fn c2_no_room_for_a_start_blocks_growth_and_counts_as_no_failure() {
     world.reaches("ready 2").await;
     let view = run.status.view();
     assert_eq!((view.starts_failed, view.no_room), (0, None));
+}
+
+#[tokio::test]
+async fn c_005_whom_the_last_run_told_to_stop_has_not_failed_in_the_next_one_and_who_crashes_has() {
+    let (dir, name) = (tempfile::tempdir().unwrap(), DeploymentName::new("chat"));
+    let open = |seconds| {
+        let time = Duration::from_secs(seconds);
+        let epoch = Epoch { boot: "one".to_owned(), monotonic: time, wall: time };
+        let (store, kept) =
+            Store::open(&dir.path().join(FILE), epoch, &BTreeSet::from([name.clone()])).unwrap();
+        let house = House::kept(Bounds::default(), store.clone(), kept, std::slice::from_ref(&name));
+        (store, house)
+    };
+    let (store, house) = open(10);
+    house.open(&name, Price::FREE, 0, Instant::ZERO);
+    house.about_to_end(&name, ReplicaId(1), Instant::ZERO).written().await;
+    store.close().await;
+
+    let (store, house) = open(20);
+    let world = World::new();
+    let terms = Terms { sizing: sizing(0, 2), base_fee: Price::FREE, start_limit: START_LIMIT };
+    let (fleet, provider) = (Arc::clone(&world) as Arc<dyn Fleet>, Arc::clone(&world) as Arc<dyn Provider>);
+    let mut control = Control::new(name.clone(), fleet, provider, house, terms);
+    let up = |id| Instance {
+        id: ReplicaId(id),
+        capacity: Capacity::ONE,
+        price: Price::FREE,
+        state: InstanceState::Up { url: format!("http://replica-{id}") },
+        costs: true,
+    };
+    for listed in [vec![up(1), up(2)], vec![]] {
+        control.step(Ok(listed));
+    }
+    let view = control.status.view();
+    assert_eq!((view.starts_failed, view.lost), (1, None));
+    assert_eq!(view.last_failure.as_deref(), Some("chat-2 did not start: it vanished from its provider"));
+    store.close().await;
+}
+
+#[test]
+fn m1_m3_who_may_not_wait_for_a_machine_any_more_is_told_why() {
+    let why = |price, cap: Option<u64>| why_withdrawn(Some(Price(price)), cap.map(Price));
+    assert_eq!(why(3, Some(2)), "it would cost more than the price cap");
+    assert_eq!([why(2, Some(2)), why(2, None)], ["the credit is used up"; 2]);
 }

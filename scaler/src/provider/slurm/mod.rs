@@ -18,7 +18,7 @@ mod seen;
 mod spec;
 mod token;
 mod watch;
-mod whose;
+pub(crate) mod whose;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,6 @@ use tokio::time::{Instant, sleep};
 
 pub use self::left::Place;
 pub use self::spec::{SlurmAccess, SlurmOffer, SlurmSpec};
-pub(crate) use self::whose::Whose;
 
 use self::client::Failure;
 use self::core::{Core, JobOf, LOST_LIMIT, Stopping};

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::orphans::Orphanage;
-use crate::provider::slurm::{Place, Whose};
+use crate::provider::slurm::Place;
+use crate::provider::slurm::whose::Whose;
 use crate::provider::state::StateDir;
 
 /// Where the deployment of this name has its jobs.

@@ -216,3 +216,27 @@ fn q3_who_may_wait_longer_already_loses_nothing_by_what_comes_behind_the_first()
     queue.leave(id);
     assert_eq!(queue.least_patient(), None);
 }
+
+#[test]
+fn q3_nobody_is_held_for_the_next_once_it_is_known_that_it_does_not_come() {
+    let limits = Limits { concurrency: 1, ..Limits::default() };
+    for (change, at) in [(Change::StartFailed, 303_000), (Change::Gone, 303_000), (Change::Ready, 303_000)] {
+        let mut dispatcher = Dispatcher::new(limits.clone(), true, ms(0));
+        let waiters: Vec<_> = (0..4).map(|n| ticket(dispatcher.arrive(ms(0), &ask(n)))).collect();
+        dispatcher.change(ms(0), ReplicaId(1), Change::Starting(Capacity::ONE));
+        dispatcher.change(ms(290_000), ReplicaId(2), Change::Starting(Capacity::ONE));
+        dispatcher.change(ms(295_000), ReplicaId(3), Change::Starting(Capacity::ONE));
+        dispatcher.change(ms(300_000), ReplicaId(1), Change::Ready);
+        assert_eq!(dispatcher.deadline(), ms(597_000), "the headroom after the last");
+        dispatcher.change(ms(300_500), ReplicaId(3), Change::Gone);
+        assert_eq!(dispatcher.deadline(), ms(592_000), "the headroom after the second");
+        dispatcher.change(ms(301_000), ReplicaId(2), change);
+        assert_eq!(dispatcher.deadline(), ms(at), "{change:?}: the headroom from when it is known");
+        dispatcher.take_woken();
+        dispatcher.on_deadline(ms(at));
+        let told = dispatcher.take_woken();
+        let last = told.last().expect("it is told");
+        assert_eq!(last.0, waiters[3]);
+        assert_eq!(last.1.as_ref().expect_err("no lease").reason, Refusal::WaitedTooLong);
+    }
+}

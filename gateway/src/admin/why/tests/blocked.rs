@@ -302,6 +302,14 @@ fn e2_c2_at_max_while_replicas_wait_for_room_the_line_is_told_and_not_max_alone(
 }
 
 #[test]
+fn e2_a6_a_fleet_that_is_brought_back_to_a_lower_max_and_is_enough_is_not_stuck() {
+    let mut case = Case::new(4, 40, 2, ScaleReason::AtMax);
+    case.sizing.max = 2;
+    case.decide(|decision| (decision.current, decision.target) = (4, 2));
+    assert_eq!(case.finding(Line::AtMax).standing, Standing::No);
+}
+
+#[test]
 fn e2_a6_what_leaves_and_holds_the_places_under_max_is_told_with_what_to_do() {
     let held = ScaleReason::AtMaxWithLeaving { leaving: 2, falling: 0, max: 2 };
     let mut case = Case::new(0, 1, 1, held).queue(1, SECOND);

@@ -108,8 +108,10 @@ fn e2_failing_starts_tell_the_pause_and_the_last_words() {
 
 #[test]
 fn e2_c2_a_replica_that_its_provider_will_not_start_is_told_with_why_and_what_to_do() {
-    let mut case = Case::new(0, 9, 1, ScaleReason::OnTheirWay { count: 1 });
+    let mut case = Case::new(0, 9, 1, ScaleReason::ProviderHolds { count: 1 });
     case.add(Phase::Provisioning, 60);
+    let ordered = "what is wanted is ordered; that the provider does not start it is told beside";
+    case.says(Line::Blocked, Standing::No, ordered);
     let why = "Slurm does not start its job: BadConstraints";
     case.view.pending.insert(ReplicaId(1), why.to_owned());
     case.view.held.insert(ReplicaId(1), "correct what the deployment asks for".to_owned());
@@ -279,10 +281,8 @@ fn e2_c2_where_nothing_can_be_started_no_request_is_said_to_start_a_replica() {
     let unknown = "what it runs is not known yet: it has not answered since the gateway started";
     assert!(case.finding(Line::ProviderDown).text.ends_with(unknown));
     let bare = "the provider has not answered since the gateway started, and what it runs is not known yet";
-    assert_eq!(
-        startless(&case.sizing, &case.view, case.spending.credit).map(|startless| startless.why).as_deref(),
-        Some(bare)
-    );
+    let told = startless(&case.sizing, &case.view, case.spending.credit).expect("why");
+    assert_eq!(told.why, bare);
     // Where something runs, or is a moment away, requests are served.
     for phase in [Phase::Ready, Phase::Starting, Phase::Parked, Phase::Waking] {
         let mut case = Case::new(0, 0, 0, ScaleReason::Steady);

@@ -41,6 +41,12 @@ struct Stretch {
     silent: Option<(usize, u8)>,
     /// So many of those that are parked take long to fall asleep.
     late: usize,
+    /// Floor, ceiling and whether the fleet is sized by its load, where an operator changes them.
+    resized: Option<(u32, u32, bool)>,
+    /// The most that it may keep, where another deployment waits for room.
+    most: Option<u32>,
+    /// What is on its way has no machine yet.
+    in_line: bool,
 }
 
 fn rules() -> impl Strategy<Value = RuleChoice> {
@@ -81,6 +87,8 @@ fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
     let queue = prop_oneof![3 => Just(0u32), 1 => 0..9u32];
     let rarely = |chance: f64| proptest::option::weighted(chance, 0..4usize);
     let silent = (proptest::option::weighted(0.2, (0..4usize, 0..4u8)), 0..3usize);
+    let resized = proptest::option::weighted(0.2, (0..3u32, 0..7u32, proptest::bool::weighted(0.8)));
+    let told = (resized, proptest::option::weighted(0.1, 0..3u32), proptest::bool::weighted(0.2));
     let grants = (proptest::bool::weighted(0.8), proptest::option::weighted(0.2, 0..3u32));
     let stretch = (
         1..20u32,
@@ -90,7 +98,7 @@ fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
         queue,
         grants,
         (rarely(0.2), proptest::bool::weighted(0.1)),
-        silent,
+        (silent, told),
     );
     let stretch = stretch.prop_map(
         |(
@@ -101,7 +109,7 @@ fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
             waiting,
             (credit, room),
             (dies, start_fails),
-            (silent, late),
+            ((silent, late), (resized, most, in_line)),
         )| Stretch {
             seconds,
             tokens,
@@ -115,6 +123,9 @@ fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
             start_fails,
             silent,
             late,
+            resized,
+            most,
+            in_line,
         },
     );
     proptest::collection::vec(stretch, 1..6)
@@ -122,8 +133,7 @@ fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
 
 fn engines(setting: &Setting) -> Engines {
     let mut engines = Engines::new(setting.sizing.clone(), 0);
-    let there = setting.there.iter().take(setting.sizing.ceiling() as usize);
-    there.for_each(|units| engines.add(Phase::Ready, *units));
+    setting.there.iter().for_each(|units| engines.add(Phase::Ready, *units));
     let offer = |(at, (units, price, free)): (usize, &(u32, u64, Option<u32>))| Offer {
         free: *free,
         ..Offer::new(&format!("gpu-{at}"), Capacity::new(*units), Price(*price))
@@ -138,6 +148,11 @@ fn begin(engines: &mut Engines, stretch: &Stretch) {
     (engines.tokens, engines.in_flight) = (stretch.tokens, stretch.in_flight);
     (engines.queued, engines.waiting) = (stretch.queued, stretch.waiting);
     engines.supply.grant.credit = Some(Money(i128::from(stretch.credit)));
+    engines.supply.grant.most = stretch.most;
+    if let Some((min, max, autoscale)) = stretch.resized {
+        let sizing = Sizing { min, max, autoscale, ..engines.planner.sizing().clone() };
+        engines.planner.resize(sizing);
+    }
     engines.supply.grant.room = stretch.room.map(|left| Room { cap: 9, left, comes: true });
     if let Some(at) = stretch.dies.filter(|at| *at < engines.replicas.len()) {
         engines.replicas.remove(at);
@@ -154,6 +169,8 @@ fn look(engines: &mut Engines, stretch: &Stretch, second: u32) -> Observation {
     engines.oldest_wait = Duration::from_millis(waited);
     let asleep = engines.replicas.iter().filter(|one| one.phase == Phase::Parked).map(|one| one.id);
     engines.supply.falling.late = asleep.take(stretch.late).collect();
+    let coming = engines.replicas.iter_mut().filter(|one| one.is_on_its_way());
+    coming.for_each(|one| one.in_line = stretch.in_line);
     let mut seen = engines.observe();
     if let Some((rank, figure)) = stretch.silent
         && let Some(facts) = seen.replicas.get_mut(rank)
@@ -168,17 +185,14 @@ fn look(engines: &mut Engines, stretch: &Stretch, second: u32) -> Observation {
     seen
 }
 
-/// Those that are let go while they serve, or would soon.
-fn removals(actions: &[Action], seen: &Observation) -> usize {
-    let serves = |id: &ReplicaId| {
-        seen.replicas.iter().any(|one| one.id == *id && (one.is_ready() || one.is_on_its_way()))
-    };
-    let gone = |action: &&Action| match action {
-        Action::Drain(_) => true,
-        Action::Stop(id) => serves(id),
-        _ => false,
-    };
-    actions.iter().filter(gone).count()
+/// Those that are let go though they serve, and though they would soon. Who waits for a machine that it may not have is none.
+fn removals(actions: &[Action], seen: &Observation, plan: &Plan) -> (usize, usize) {
+    let of = |id: &ReplicaId| seen.replicas.iter().find(|one| one.id == *id);
+    let gone = actions.iter().filter_map(|action| match action {
+        Action::Drain(id) | Action::Stop(id) if !plan.withdrawn.contains(id) => of(id),
+        _ => None,
+    });
+    (gone.clone().filter(|one| one.is_ready()).count(), gone.filter(|one| one.is_on_its_way()).count())
 }
 
 proptest! {
@@ -188,19 +202,23 @@ proptest! {
     fn the_fleet_is_within_bounds_goes_one_by_one_and_never_while_anything_waits(
         setting in settings(), stretches in stretches(),
     ) {
-        let sizing = &setting.sizing;
         let mut engines = engines(&setting);
         let mut ran = 0;
         for stretch in &stretches {
             begin(&mut engines, stretch);
+            let sizing = &engines.planner.sizing().clone();
             for second in 0..stretch.seconds {
                 let seen = look(&mut engines, stretch, second);
                 engines.actions.clear();
                 let ready = seen.replicas.iter().filter(|one| one.is_ready()).count();
                 let plan = engines.evaluate(&seen);
-                let (why, gone) = (&plan.why, removals(&engines.actions, &seen));
+                let (why, gone) = (&plan.why, removals(&engines.actions, &seen, &plan));
                 prop_assert!(sizing.floor() <= plan.target && plan.target <= sizing.ceiling(), "{why:?}");
-                prop_assert!(gone <= 1, "B5: two at once, {:?}", engines.actions);
+                prop_assert!(gone.0 <= 1, "A4, B5: two at once, {:?}", engines.actions);
+                // An operator wants fewer, or another deployment waits for room.
+                let demanded = !sizing.autoscale || why.current > sizing.ceiling() || why.reason == ScaleReason::MadeRoom;
+                let gone = if demanded { 0 } else { gone.0 + gone.1 };
+                prop_assert!(gone <= 1, "A4, B5: two at once, {:?}", engines.actions);
                 let told = seen.replicas.iter().filter_map(|one| one.waiting).sum::<u32>();
                 let waits = seen.queued > 0 || why.rule == Rule::TokenLoad && told > 0;
                 prop_assert!(gone == 0 || !waits, "somebody waits: {why:?} {:?}", engines.actions);

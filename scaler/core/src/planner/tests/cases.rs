@@ -214,7 +214,13 @@ fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
     engines.supply.waiting = 1;
     let plan = engines.planner.tick(&seen, &engines.supply);
     assert_eq!((plan.why.reason, plan.orders), (ScaleReason::NoCapacity, vec![]));
-    engines.supply.waiting = 0;
+    engines.supply.held = 1;
+    let why = engines.planner.tick(&seen, &engines.supply).why;
+    assert_eq!(why.reason, ScaleReason::ProviderHolds { count: 1 });
+    assert_eq!(why.also, [ScaleReason::NoCapacity]);
+    let told = "but the provider does not start 1 that is ordered, and waiting does not help; also, no offer has room";
+    assert!(why.to_string().ends_with(told), "{why}");
+    (engines.supply.waiting, engines.supply.held) = (0, 0);
     let plan = engines.planner.tick(&seen, &engines.supply);
     assert_eq!(plan.why.reason, ScaleReason::OnTheirWay { count: 1 });
 }
@@ -231,6 +237,9 @@ fn c2_who_waits_for_room_at_max_is_told_before_max() {
     assert_eq!(blocks(0, plenty()), ["at_max"]);
     assert_eq!(blocks(1, plenty()), ["no_capacity", "at_max"]);
     assert_eq!(blocks(1, Supply::default()), ["no_capacity", "at_max"], "once");
+    let held = || Supply { held: 1, ..plenty() };
+    assert_eq!(blocks(0, held()), ["provider_holds", "at_max"]);
+    assert_eq!(blocks(1, held()), ["provider_holds", "no_capacity", "at_max"]);
 }
 
 #[test]

@@ -84,6 +84,17 @@ fn a3_c2_max_is_told_where_it_keeps_one_from_who_waits_whatever_the_load() {
 }
 
 #[test]
+fn a6_c2_max_blocks_nobody_who_is_brought_back_to_it_and_is_enough() {
+    let told = |in_flight| {
+        let plan = Story::new(sizing(0, 2), 4).tick(in_flight, 0);
+        assert_eq!((plan.target, &plan.why.reason), (2, &ScaleReason::AtMax));
+        words(&plan.why)
+    };
+    assert_eq!(told(64), [""; 0]);
+    assert_eq!(told(65), ["at_max"], "three are needed");
+}
+
+#[test]
 fn c2_who_waits_for_room_is_told_beside_what_else_blocks() {
     let rule = RuleChoice::Fixed(Rule::Concurrency);
     let mut engines = Engines::new(Sizing { rule, max: 8, ..Sizing::default() }, 1);
@@ -93,6 +104,8 @@ fn c2_who_waits_for_room_is_told_beside_what_else_blocks() {
     engines.supply.grant.credit = Some(Money(0));
     engines.supply.offers[0].price = Price(1);
     assert_eq!(words(&engines.second().why), ["no_credit", "no_capacity"]);
+    engines.supply.held = 1;
+    assert_eq!(words(&engines.second().why), ["no_credit", "provider_holds", "no_capacity"]);
 }
 
 #[test]

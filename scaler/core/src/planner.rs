@@ -314,7 +314,7 @@ impl Planner {
         if verdict.target <= most {
             return verdict;
         }
-        Verdict { target: most, reason: ScaleReason::MadeRoom, ..verdict }
+        Verdict { target: most, reason: ScaleReason::MadeRoom }
     }
 }
 

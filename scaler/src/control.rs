@@ -148,11 +148,16 @@ impl Control {
             let fleet = Arc::clone(&self.fleet);
             let keeps = self.house.clone().keep_on(self.name.clone(), move || fleet.observe().at);
             tokio::pin!(shutdown, keeps);
+            let (provider, helm) = (Arc::clone(&self.provider), self.helm.clone());
             loop {
-                let listed = tokio::select! {
-                    how = &mut shutdown => return self.finish(how).await,
-                    listed = list(&*self.provider) => listed,
-                    () = &mut keeps => continue,
+                let mut listing = std::pin::pin!(list(&*provider));
+                let listed = loop {
+                    tokio::select! {
+                        how = &mut shutdown => return self.finish(how).await,
+                        listed = &mut listing => break listed,
+                        () = helm.changed() => self.changed_meanwhile(),
+                        () = &mut keeps => {}
+                    }
                 };
                 let rest = self.step(listed);
                 tokio::select! {

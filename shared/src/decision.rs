@@ -294,6 +294,10 @@ pub struct ScaleDecision {
     /// Requests that wait inside the engines while nothing is free there, where it is they who need one more (B3).
     #[serde(default)]
     pub engine_queue: u32,
+    /// Requests that wait here and clients that were told to come back, where it is they who need so many, and the load needs
+    /// fewer (Q3, A3).
+    #[serde(default)]
+    pub waiters: u32,
     /// Replicas that count: ready ones and those on their way.
     pub current: u32,
     /// Replicas that the rule asks for, before any guard.

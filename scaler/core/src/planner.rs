@@ -16,15 +16,16 @@ use crate::config::{RuleChoice, Sizing};
 use crate::guard::carried::Carried;
 use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
-use crate::offer::sizes;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
+use asked::Asked;
 use blocks::{Missing, is_urgent, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
-use reading::{Coming, Reading, Sampled};
+use reading::Sampled;
 
+mod asked;
 mod blocks;
 mod census;
 mod checks;
@@ -109,9 +110,6 @@ impl Plan {
 /// What a rule and its guards want, whether or not it can be had.
 #[derive(Clone, Debug)]
 struct Verdict {
-    needed: u32,
-    load: Option<u32>,
-    engine_queue: u32,
     target: u32,
     reason: ScaleReason,
 }
@@ -132,8 +130,8 @@ pub struct Planner {
     ready: BTreeMap<ReplicaId, Instant>,
     /// Replicas that counted and target of the last evaluation.
     last: Option<(u32, u32)>,
-    /// Ready replicas were lost, and their successors are not ordered yet.
-    replacing: bool,
+    /// Ready replicas were lost, and as many as counted before do not yet again.
+    replacing: Option<u32>,
     /// The most that were ready since fewer were last wanted: up to these, one that died is replaced, and nothing grows (M3).
     ran: u32,
 }
@@ -143,7 +141,7 @@ impl Planner {
     pub fn new(sizing: Sizing, now: Instant) -> Self {
         let (window, checks) = (Window::new(sizing.window, now), Checks::new(now));
         let (carried, pause, ready) = (Carried::new(now), Pause::default(), BTreeMap::new());
-        let (started, told, last, replacing, ran) = (Vec::new(), false, None, false, 0);
+        let (started, told, last, replacing, ran) = (Vec::new(), false, None, None, 0);
         Self { sizing, window, carried, checks, started, pause, told, ready, last, replacing, ran }
     }
 
@@ -196,22 +194,23 @@ impl Planner {
         let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
         self.watch(seen, &need, &fleet);
 
+        let asked = self.asked(rule, seen, &fleet, supply);
         let verdict = match Sampled::of(rule) {
-            _ if !self.sizing.autoscale => self.switched_off(need.replicas),
-            None => self.by_demand(seen, &need, &fleet),
-            Some(rule) => self.by_checks(rule, seen, &fleet, supply),
+            _ if !self.sizing.autoscale => self.switched_off(),
+            None => self.by_demand(seen, &asked.need, &fleet),
+            Some(rule) => self.by_checks(rule, seen, &fleet, &asked),
         };
-        let Verdict { needed, load, engine_queue, target, reason } = self.made_room(verdict, &supply.grant);
+        let Verdict { target, reason } = self.made_room(verdict, &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
         let missing = Missing::of(target, self.sizing.ceiling(), self.ran, &fleet, supply);
-        self.replacing &= fleet.current() < target;
+        self.replacing = self.still_replacing(target, &fleet);
         self.last = Some((fleet.current(), target));
         let (woken, current) = (missing.woken, fleet.current());
-        let counted = Counted { needed, load, engine_queue, target, woken, current };
+        let counted = Counted { target, woken, current, ..Counted::of(&asked) };
         let wanted = self.wanted(&reason, counted);
         let stuck = is_urgent(&reason) && target == current && target == self.sizing.ceiling();
         let reason = if stuck { ScaleReason::AtMax } else { reason };
-        let reasons = self.reasons(reason, stuck || self.is_over(needed), missing, supply, now);
+        let reasons = self.reasons(reason, stuck || self.is_over(counted.needed), missing, supply, now);
         let needs_room = missing.starts > 0 && only_the_cap(&reasons);
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
         Plan {
@@ -238,18 +237,19 @@ impl Planner {
     /// learnt from it: the fleet is held, and no window moves (C4).
     pub fn hold(&self, seen: &Observation, supply: &Supply) -> ScaleDecision {
         let fleet = Census::of(&seen.replicas);
-        let (current, rule) = (fleet.current(), self.chosen(self.told));
-        let (needed, load) = if let Some(rule) = Sampled::of(rule) {
-            let coming = Coming { falling: &Falling::default(), started: &self.started };
-            let reading = Reading::of(rule, &self.checks.samples, seen, &self.sizing, coming);
-            (reading.needed.unwrap_or(current), reading.load)
-        } else {
-            let need = concurrency::need(seen, fleet.ready, fleet.on_the_way, &self.sizing);
-            (need.replicas, None)
-        };
-        let reasons = (ScaleReason::ProviderError, self.silent(needed, &fleet, supply, seen.at));
-        let counted = Counted { needed, load, engine_queue: 0, target: current, woken: 0, current };
-        decision(seen, rule, counted, reasons)
+        // What is seen now counts, and is not kept.
+        let mut twin = self.clone();
+        twin.checks.see(seen);
+        let rule = twin.rule(seen);
+        let asked = twin.asked(rule, seen, &fleet, supply);
+        let (current, needed) = (fleet.current(), asked.need.replicas);
+        let wanted = if self.sizing.autoscale { needed } else { 0 };
+        let target = wanted.clamp(self.sizing.floor(), self.sizing.ceiling()).max(current);
+        let counted = Counted { target, woken: 0, current, ..Counted::of(&asked) };
+        let missing = target > current || self.is_over(needed);
+        let wanted = missing.then(|| Box::new(self.wanted(&asked.need.cause, counted)));
+        let reasons = (ScaleReason::ProviderError, self.silent(counted, &fleet, supply, seen.at));
+        ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) }
     }
 
     /// The rule in force. Once token load was possible, `auto` keeps to it: figures that go missing hold the fleet, and
@@ -278,8 +278,10 @@ impl Planner {
         };
         let lost = self.ready.iter().filter(|(id, _)| !there(id));
         let lost: Vec<Instant> = lost.map(|(_, since)| *since).collect();
-        if let Some((before, target)) = self.last {
-            self.replacing |= !lost.is_empty() && target >= before;
+        if let Some((before, target)) = self.last.filter(|_| !lost.is_empty())
+            && target >= before
+        {
+            self.replacing = self.replacing.max(Some(before));
         }
         if lost.iter().any(|since| now.since(*since) < STEADY) {
             self.pause.died(now);
@@ -290,32 +292,20 @@ impl Planner {
     }
 
     /// `autoscale = false` (C1).
-    fn switched_off(&mut self, needed: u32) -> Verdict {
+    fn switched_off(&mut self) -> Verdict {
         self.checks.restart();
-        Verdict {
-            needed,
-            load: None,
-            engine_queue: 0,
-            target: self.sizing.floor(),
-            reason: ScaleReason::AutoscaleOff,
-        }
+        Verdict { target: self.sizing.floor(), reason: ScaleReason::AutoscaleOff }
     }
 
-    fn by_checks(&mut self, rule: Sampled, seen: &Observation, fleet: &Census, supply: &Supply) -> Verdict {
-        let (sizing, replacing) = (&self.sizing, self.replacing);
-        let most = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX);
-        let started = sizes(&supply.offers, sizing, most);
-        let resupplied = started != self.started;
-        self.started = started;
-        let coming = Coming { falling: &supply.falling, started: &self.started };
-        let reading = Reading::of(rule, &self.checks.samples, seen, sizing, coming);
-        let fewer = fleet.current().saturating_sub(1);
-        let reading = reading.unless(self.carried.forbids(seen.demand(), fewer, sizing));
-        let (full, crowd) = match rule {
-            Sampled::Tokens => self.checks.places(seen, &reading, coming),
-            Sampled::Jobs => (None, None),
-        };
-        self.checks.decide(&Look { rule, seen, fleet, sizing, reading, replacing, resupplied, full, crowd })
+    fn by_checks(&mut self, rule: Sampled, seen: &Observation, fleet: &Census, asked: &Asked) -> Verdict {
+        let Some(figures) = &asked.figures else { return self.by_demand(seen, &asked.need, fleet) };
+        let (sizing, replacing) = (&self.sizing, self.replacing.is_some());
+        self.checks.decide(&Look { rule, seen, fleet, sizing, figures, replacing })
+    }
+
+    /// How many are to count until what was lost is made good; `None` once it is, or where fewer are wanted by now.
+    fn still_replacing(&self, target: u32, fleet: &Census) -> Option<u32> {
+        self.replacing.map(|level| level.min(target)).filter(|level| fleet.current() < *level)
     }
 
     /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108).
@@ -324,7 +314,7 @@ impl Planner {
         if verdict.target <= most {
             return verdict;
         }
-        Verdict { target: most, reason: ScaleReason::MadeRoom, ..verdict }
+        Verdict { target: most, reason: ScaleReason::MadeRoom }
     }
 }
 

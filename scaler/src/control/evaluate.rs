@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tidegate_scaler_core::budget::Moment;
 use tidegate_scaler_core::planner::Supply;
 use tidegate_scaler_core::reconcile::{Action, reconcile};
+use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::{ReplicaFacts, Starts};
 use tidegate_shared::time::Instant;
 
@@ -60,8 +61,8 @@ impl Control {
         });
         let starts = plan.starts(planner.starts_from());
         self.house.keep(&self.name, now);
-        let (check, broke) = (planner.next_check(now), plan.broke);
-        self.status.looks_ahead(Outlook { check, offers, room, broke });
+        let (check, broke, paid) = (planner.next_check(now), plan.broke, planner.needs_credit(&supply));
+        self.status.looks_ahead(Outlook { check, offers, room, broke, paid });
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen, &plan.withdrawn);
@@ -80,18 +81,38 @@ impl Control {
         let now = observed.at;
         self.status.silent(error.to_string(), now + self.silence);
         self.steer(now);
-        if let Some(planner) = &self.planner {
-            let at = |paid| Moment { now, paid };
-            let grant = self.house.with_budget(now, |budget, paid| budget.grant(&self.name, at(paid)));
-            let supply = Supply { offers: self.provider.offers(), grant, ..Supply::default() };
-            let decision = planner.hold(&self.book.refine(observed), &supply);
-            self.record(&decision);
-            self.fleet.hold_starts(Starts::Stalled);
-            self.lay(supply, true);
-        }
+        self.hold_on(observed);
         let longest = self.silence;
         self.silence = (self.silence * 2).min(SILENCE.1);
         Rest { longest, pressed: false, changed: true }
+    }
+
+    /// What an operator has changed holds at once for whoever shows the fleet, though the provider is being asked, which may
+    /// take as long as it likes.
+    pub(super) fn changed_meanwhile(&mut self) {
+        let observed = self.fleet.observe();
+        self.steer(observed.at);
+        if self.status.is_silent() {
+            self.hold_on(observed);
+        } else if let Some(planner) = &self.planner {
+            self.status.basis.renew(planner, &self.book);
+        }
+    }
+
+    /// Decides that everything stays as it is, and what else blocks growth.
+    fn hold_on(&self, observed: Observation) {
+        let Some(planner) = &self.planner else { return };
+        let now = observed.at;
+        let at = |paid| Moment { now, paid };
+        let grant = self.house.with_budget(now, |budget, paid| budget.grant(&self.name, at(paid)));
+        let (room, broke) = (grant.room, grant.is_spent());
+        let supply = Supply { offers: self.provider.offers(), grant, ..Supply::default() };
+        let (check, paid) = (planner.next_check(now), planner.needs_credit(&supply));
+        let (offers, broke) = (supply.offers.clone(), broke && paid);
+        self.status.looks_ahead(Outlook { check, offers, room, broke, paid });
+        self.record(&planner.hold(&self.book.refine(observed), &supply));
+        self.fleet.hold_starts(Starts::Stalled);
+        self.lay(supply, true);
     }
 
     /// Leaves what was gone by for whoever shows the fleet.

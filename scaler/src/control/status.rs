@@ -87,6 +87,8 @@ pub struct Outlook {
     pub room: Option<Room>,
     /// The credit keeps one more from being started (M3).
     pub broke: bool,
+    /// One more needs credit, whatever is left of that.
+    pub paid: bool,
 }
 
 /// What a deployment costs (M2).
@@ -263,6 +265,11 @@ impl ControlStatus {
         self.lock().asked = Some(now);
     }
 
+    /// Whether the provider did not answer when it was asked last.
+    pub(super) fn is_silent(&self) -> bool {
+        self.lock().provider_error.is_some()
+    }
+
     /// The provider does not answer.
     pub(super) fn silent(&self, why: String, again: Instant) {
         let mut view = self.lock();
@@ -286,6 +293,7 @@ mod tests {
             rule: Rule::Concurrency,
             load: None,
             engine_queue: 0,
+            waiters: 0,
             demand: 0,
             queued: 0,
             promised: 0,

@@ -49,6 +49,7 @@ fn decision(at: Instant, target: u32) -> ScaleDecision {
         rule: Rule::TokenLoad,
         load: Some(80),
         engine_queue: 0,
+        waiters: 0,
         demand: 9,
         queued: 1,
         promised: 3,

@@ -11,6 +11,7 @@ impl ScaleDecision {
         let Self { demand, needed, .. } = self;
         let waiting = self.waiting("queued");
         match (self.load, demand) {
+            _ if self.waiters > 0 => format!("{}, which needs {needed}", self.unplaced()),
             _ if self.engine_queue > 0 => format!("{}, which needs {needed}", self.crowded()),
             (Some(load), _) => format!("memory is {load} % full, which needs {needed}"),
             (None, 0) => "nothing is in progress".to_owned(),
@@ -29,31 +30,60 @@ impl ScaleDecision {
         format!("{} {wait} inside the engines and nothing is free there", self.engine_queue)
     }
 
+    /// Who has no place, where it is they who need more than the load does, as `5 wait for a place (2 queued, 3 told to come
+    /// back)`.
+    pub fn unplaced(&self) -> String {
+        let wait = if self.waiters == 1 { "waits" } else { "wait" };
+        format!("{} {wait} for a place{}", self.waiters, self.waiting("queued"))
+    }
+
     /// Why more are wanted than can be had, where that is not what was seen alone: `min is 3`.
     pub fn wants(&self) -> Option<String> {
         match self.wanted.as_deref() {
             Some(ScaleReason::BelowMin) => Some(format!("min is {}", self.target)),
             Some(ScaleReason::Replacing) => Some("a replica was lost".to_owned()),
             // Who waited may have gone since; what he asked for is no need of the load.
-            Some(ScaleReason::QueueWait) if self.queued == 0 => Some("a request waited too long".to_owned()),
-            Some(ScaleReason::QueueWait) => self.waited(),
-            Some(ScaleReason::FromZero) if self.queued == 0 => None,
-            Some(cause @ (ScaleReason::AutoscaleOff | ScaleReason::FromZero | ScaleReason::Burst { .. })) => {
-                Some(
-                    Self { reason: cause.clone(), also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
-                        .to_string(),
-                )
+            Some(ScaleReason::QueueWait) => {
+                Some(self.waited().unwrap_or_else(|| "a request waited too long".to_owned()))
+            }
+            Some(ScaleReason::FromZero) => Some(self.first_asked()),
+            Some(cause @ (ScaleReason::AutoscaleOff | ScaleReason::Burst { .. })) => Some(
+                Self { reason: cause.clone(), also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
+                    .to_string(),
+            ),
+            _ => None,
+        }
+    }
+
+    /// Who asks for one more than the load needs (A3): `a request has waited 1.2 s, 3 queued`, or `2 were refused and told to come
+    /// back`; `None` where nobody does.
+    pub fn waited(&self) -> Option<String> {
+        let cause = self.wanted.as_deref().unwrap_or(&self.reason);
+        let told = match self.promised {
+            1 => "1 was refused and told to come back".to_owned(),
+            some => format!("{some} were refused and told to come back"),
+        };
+        match (cause, self.queued, self.promised) {
+            (ScaleReason::QueueWait, 0, 0) => None,
+            (ScaleReason::QueueWait, 0, _) => Some(told),
+            (ScaleReason::QueueWait, queued, 0) => {
+                Some(format!("a request has waited {}, {queued} queued", span(self.oldest_wait)))
+            }
+            (ScaleReason::QueueWait, queued, _) => {
+                Some(format!("a request has waited {}, {queued} queued, and {told}", span(self.oldest_wait)))
             }
             _ => None,
         }
     }
 
-    /// How long who asks for one more than the load needs has waited (A3): `a request has waited 1.2 s, 3 queued`; `None`
-    /// where nobody does.
-    pub fn waited(&self) -> Option<String> {
-        let cause = self.wanted.as_deref().unwrap_or(&self.reason);
-        let waits = *cause == ScaleReason::QueueWait && self.queued > 0;
-        waits.then(|| format!("a request has waited {}, {} queued", span(self.oldest_wait), self.queued))
+    /// Who asks for the first replica (Q3).
+    fn first_asked(&self) -> String {
+        match (self.queued, self.promised) {
+            (0, 0) => "a request found no replica ready".to_owned(),
+            (0, 1) => "1 was told to come back and no replica is ready".to_owned(),
+            (0, told) => format!("{told} were told to come back and no replica is ready"),
+            _ => "a request waits and no replica is ready".to_owned(),
+        }
     }
 
     /// Who of the demand is at no replica, as ` (12 queued, 9 told to come back)`; `queued` is the word for those who
@@ -71,9 +101,9 @@ impl ScaleDecision {
         match &self.reason {
             ScaleReason::Steady | ScaleReason::Demand => f.write_str(&needs),
             ScaleReason::QueueWait => {
-                write!(f, "a request has waited {}, {} queued", span(self.oldest_wait), self.queued)
+                f.write_str(self.waited().as_deref().unwrap_or("a request waited too long"))
             }
-            ScaleReason::FromZero => f.write_str("a request waits and no replica is ready"),
+            ScaleReason::FromZero => f.write_str(&self.first_asked()),
             ScaleReason::Burst { grew } => {
                 write!(f, "the engines' queues grew by {grew} since the last check")
             }

@@ -27,6 +27,7 @@ fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
         rule: Rule::Concurrency,
         load: None,
         engine_queue: 0,
+        waiters: 0,
         demand: 3,
         queued: 1,
         promised: 0,

@@ -56,13 +56,21 @@ pub(super) fn supply(facts: &Facts<'_>) -> Finding {
     }
     match choose(facts.offers(), facts.sizing, 1) {
         (_, Some(blocked)) => {
-            let text = format!("nothing more is wanted now, but {}", what(facts, blocked));
+            let text = format!("{}, but {}", not_now(facts), what(facts, blocked));
             line.ahead(text).advise(advice(facts, blocked)).detail(offers(facts.offers()))
         }
         (chosen, _) => line.no(match chosen.first() {
             Some(offer) => format!("one more would be started on {}", told(offer)),
             None => "no offer is known yet".to_owned(),
         }),
+    }
+}
+
+/// That nothing more is wanted, or not before a check has found it so.
+fn not_now(facts: &Facts<'_>) -> &'static str {
+    match facts.reason() {
+        Some(ScaleReason::Confirming { .. }) => "nothing more is wanted before the check that confirms it",
+        _ => "nothing more is wanted now",
     }
 }
 
@@ -216,6 +224,8 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     let spending = facts.spending;
     let Some(left) = spending.credit.filter(|_| facts.sized) else { return line.no("no credit is counted") };
     let spent = format!("{} spent here", spending.spent);
+    let paid = facts.view.outlook.as_ref().is_none_or(|outlook| outlook.paid);
+    let block = facts.block(|block| *block == ScaleReason::NoCredit);
     if left.0 > 0 {
         return match lasts(left, facts.burn) {
             _ if facts.listed == Listed::Never => line.no(format!(
@@ -231,7 +241,7 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
                     facts.burn,
                     as_of(facts.listed)
                 );
-                if time <= SOON {
+                if time <= SOON && paid {
                     line.ahead(text).advise("raise the credit before it is used up")
                 } else {
                     line.no(text)
@@ -239,7 +249,7 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
             }
         };
     }
-    if facts.view.outlook.as_ref().is_some_and(|outlook| !outlook.broke) {
+    if block.is_none() && !paid {
         let text =
             format!("the credit is used up (balance {left}, {spent}), but what is started here is free");
         return line.no(text);
@@ -256,9 +266,9 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     };
     let text = format!("the credit is used up (balance {}, {spent}): {runs}", left);
     let advice = format!("raise the credit{THEN}");
-    match facts.block(|block| *block == ScaleReason::NoCredit) {
+    match block {
         Some(_) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
-        _ => line.ahead(format!("{text}; nothing more is wanted now")).advise(advice),
+        _ => line.ahead(format!("{text}; {}", not_now(facts))).advise(advice),
     }
 }
 

@@ -156,6 +156,9 @@ impl Facts<'_> {
         if let Some(waited) = decision.waited() {
             return format!("{waited}, which asks for more than the {} there", decision.current);
         }
+        if decision.waiters > 0 {
+            return format!("{}, which needs {replicas}", decision.unplaced());
+        }
         if decision.engine_queue > 0 {
             return format!("{}, which needs {replicas}", decision.crowded());
         }

@@ -2,6 +2,7 @@
 //! replicas that are on their way (A3, A6, B3, B4).
 
 use tidegate_scaler_core::config::MAX_REPLICAS;
+use tidegate_scaler_core::offer::choose;
 use tidegate_scaler_core::planner::{CHECK, STEP};
 use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason, held_places};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
@@ -23,7 +24,7 @@ pub(super) fn unsized_fleet(facts: &Facts<'_>) -> &'static str {
 pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let Some(decision) = facts.decision() else { return fixed_and_full(facts) };
     let (max, current, needed) = (facts.sizing.ceiling(), facts.current(), decision.needed);
-    let there = format!("max is {max} and {} there", are(current));
+    let there = there(facts, max);
     if let Some(ScaleReason::AtMaxWithLeaving { leaving, falling, max }) =
         facts.block(|block| matches!(block, ScaleReason::AtMaxWithLeaving { .. }))
     {
@@ -46,6 +47,14 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     {
         return Line::AtMax.no(format!("{there}, which is enough once {once}: {}", facts.needs(decision)));
     }
+    if needed <= max && !blocks && facts.seen.oldest_wait < facts.sizing.queue_threshold {
+        let threshold = span(facts.sizing.queue_threshold);
+        let text = format!(
+            "{there}; {}: one that waits {threshold} asks for one more, which max forbids",
+            facts.waits()
+        );
+        return Line::AtMax.ahead(text).advise(raise_max(facts));
+    }
     let needs = if needed > max && decision.waited().is_none() {
         format!("while {}", facts.needs(decision))
     } else {
@@ -56,8 +65,20 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let promised = facts.seen.promised > 0;
     let standing =
         if queues || promised || facts.seen.in_flight > 0 { Standing::Now } else { Standing::Ahead };
-    let found = Line::AtMax.so(standing, text).advise(raise_max(facts));
-    match (queues, promised) {
+    asked(facts, Line::AtMax.so(standing, text).advise(raise_max(facts)))
+}
+
+/// `max is 2 and 1 is there`, as far as that is known.
+fn there(facts: &Facts<'_>, max: u32) -> String {
+    match facts.view.listed {
+        Some(_) => format!("max is {max} and {} there", are(facts.current())),
+        None => format!("max is {max}, and what is there is not known yet"),
+    }
+}
+
+/// The question, by who is kept waiting.
+fn asked(facts: &Facts<'_>, found: Finding) -> Finding {
+    match (facts.seen.queued > 0, facts.seen.promised > 0) {
         (true, _) => found,
         (false, true) => found.asked("Stuck at max while clients are told to come back"),
         (false, false) => found.asked("Stuck at max while more is needed"),
@@ -66,17 +87,14 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
 
 /// What leaves, or takes long to fall asleep, holds the places that `max` allows.
 fn held(facts: &Facts<'_>, (holders, until): (String, &str), max: u32) -> Finding {
-    let text = format!(
-        "max is {max} and {} there, and {holders} until {until}; {}",
-        are(facts.current()),
-        facts.waits()
-    );
+    let text = format!("{}, and {holders} until {until}; {}", there(facts, max), facts.waits());
     // Only who was taken out by an operator can be taken back.
     let out = facts.each().find(|(_, known)| known.drained.is_some());
     let undo = out.map_or_else(String::new, |(replica, _)| {
         format!(", `tidegate drain {} {} --undo`", facts.name, facts.replica(replica.id))
     });
-    Line::AtMax.now(text).detail(draining(facts)).advise(format!("wait until {until}{undo}, or raise max"))
+    let found = Line::AtMax.now(text).detail(draining(facts));
+    asked(facts, found.advise(format!("wait until {until}{undo}, or raise max")))
 }
 
 /// How many of those that are there cannot serve yet, and why, in brackets; empty where all can.
@@ -175,8 +193,10 @@ fn is_held(reason: &ScaleReason) -> bool {
 fn confirming(facts: &Facts<'_>, decision: &ScaleDecision, seen: u32, of: u32) -> Finding {
     let next = facts.check_in().unwrap_or(CHECK);
     let left = of.saturating_sub(seen);
+    let barred = choose(facts.offers(), facts.sizing, 1).1.is_some();
+    let adds = if barred { "asks for more" } else { "adds replicas" };
     let when = match left {
-        0 | 1 => format!("the next check, in {}, adds replicas if it finds the same", ahead(next)),
+        0 | 1 => format!("the next check, in {}, {adds} if it finds the same", ahead(next)),
         _ => format!("it takes {left} checks, the next in {}, then every {}", ahead(next), ahead(CHECK)),
     };
     let told = match (seen, of) {
@@ -185,7 +205,8 @@ fn confirming(facts: &Facts<'_>, decision: &ScaleDecision, seen: u32, of: u32) -
     };
     let there = are(facts.current());
     let text = format!("{}, and {there} there or on the way; {told}{when}", facts.needs(decision));
-    let mut advice = "wait for the check".to_owned();
+    let bars = if barred { "; what is told beside keeps more from starting then" } else { "" };
+    let mut advice = format!("wait for the check{bars}");
     if decision.rule == Rule::TokenLoad {
         let threshold = span(facts.sizing.queue_threshold);
         advice.push_str(&format!(
@@ -228,7 +249,7 @@ pub(super) fn fewer(facts: &Facts<'_>) -> Finding {
         .collect();
     let (are, count_as) =
         (pick(on_the_way, "is on its way", "are on their way"), pick(on_the_way, "counts", "count"));
-    let want = decision.needed.clamp(facts.sizing.floor(), facts.sizing.ceiling());
+    let want = decision.needed.max(decision.target).clamp(facts.sizing.floor(), facts.sizing.ceiling());
     let mut text = format!(
         "{on_the_way} {are} ({}) and {count_as} towards the {want} that {} wanted",
         list(&coming),

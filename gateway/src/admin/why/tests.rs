@@ -47,6 +47,7 @@ impl Case {
             oldest_wait: Duration::ZERO,
             load: None,
             engine_queue: 0,
+            waiters: 0,
             current: ready,
             needed,
             target: ready,
@@ -58,6 +59,7 @@ impl Case {
         let outlook = Outlook {
             check: Some(now() + SECOND * 12),
             offers: vec![offer("l40s", 1_350_000)],
+            paid: true,
             ..Outlook::default()
         };
         let (newest, listed) = (Some(decision), Some(now()));

@@ -85,7 +85,9 @@ impl Planner {
             && target == self.sizing.floor()
             && (current < target || matches!(reason, ScaleReason::OnTheirWay { .. }));
         match reason {
-            ScaleReason::Replacing | ScaleReason::AutoscaleOff => reason.clone(),
+            ScaleReason::AutoscaleOff => reason.clone(),
+            // What was lost is as much as is missing: nothing else asks for one.
+            ScaleReason::Replacing if self.replacing.is_some_and(|level| level >= target) => reason.clone(),
             _ if by_min => ScaleReason::BelowMin,
             _ => reason.clone(),
         }
@@ -119,29 +121,44 @@ impl Planner {
         may_not.map(|one| one.id).collect()
     }
 
-    /// What `count` replicas are started on as far as the credit goes: where it is used up, on what costs nothing, or up to
-    /// `lost` of them on what comes first (M3).
+    /// What `count` replicas are started on as far as the credit goes.
     fn affordable(&self, count: u32, lost: u32, supply: &Supply) -> Vec<Offer> {
-        let some = |offers: &[Offer], count: u32| {
-            choose(offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).0
-        };
-        let Supply { offers, grant, .. } = supply;
-        if !grant.is_spent() {
-            return some(offers, count);
+        match supply.grant.is_spent() {
+            true => self.unpaid(count, lost, supply),
+            false => self.some(&supply.offers, count),
         }
+    }
+
+    /// What `count` replicas are started on where the credit is used up: on what costs nothing, or up to `lost` of them on
+    /// what comes first (M3).
+    fn unpaid(&self, count: u32, lost: u32, supply: &Supply) -> Vec<Offer> {
+        let Supply { offers, grant, .. } = supply;
         let free: Vec<Offer> = offers.iter().filter(|offer| !grant.costs(offer)).cloned().collect();
-        let (free, again) = (some(&free, count), some(offers, lost));
+        let (free, again) = (self.some(&free, count), self.some(offers, lost));
         if free.len() > again.len() { free } else { again }
+    }
+
+    fn some(&self, offers: &[Offer], count: u32) -> Vec<Offer> {
+        choose(offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).0
     }
 
     /// Whether the credit keeps some of `starts` replicas from being started, whatever else does; `lost` of them are none
     /// that are new.
     pub(super) fn is_broke(&self, starts: u32, lost: u32, supply: &Supply) -> bool {
+        supply.grant.is_spent() && starts > lost && self.is_paid(starts, supply)
+    }
+
+    /// Whether some of `starts` new replicas need credit.
+    fn is_paid(&self, starts: u32, supply: &Supply) -> bool {
         let Supply { offers, grant, .. } = supply;
         let most = usize::try_from(starts).unwrap_or(usize::MAX);
-        let short = || starts > lost && self.affordable(starts, 0, supply).len() < most;
         let costs = || offers.is_empty() || offers.iter().any(|offer| grant.costs(offer));
-        grant.is_spent() && short() && costs()
+        self.unpaid(starts, 0, supply).len() < most && costs()
+    }
+
+    /// Whether one new replica more needs credit, whatever is left of that (M3).
+    pub fn needs_credit(&self, supply: &Supply) -> bool {
+        self.is_paid(1, supply)
     }
 
     /// All that keeps some of `starts` replicas from being started now, the nearest first. Each holds whatever the others do.
@@ -209,14 +226,12 @@ impl Planner {
     /// What keeps the fleet from growing beside a provider that does not answer. Whether its offers have room nobody knows.
     pub(super) fn silent(
         &self,
-        needed: u32,
+        Counted { needed, target, .. }: Counted,
         fleet: &Census,
         supply: &Supply,
         now: Instant,
     ) -> Vec<ScaleReason> {
         let over = self.is_over(needed);
-        let wanted = if self.sizing.autoscale { needed } else { 0 };
-        let target = wanted.clamp(self.sizing.floor(), self.sizing.ceiling());
         let missing = Missing::of(target, self.sizing.ceiling(), self.ran.min(target), fleet, supply);
         let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
         let mut blocks = self.refusals(missing.starts.max(next), missing.lost, supply, now);

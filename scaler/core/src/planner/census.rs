@@ -4,6 +4,8 @@ use tidegate_shared::decision::{Rule, ScaleDecision, ScaleReason};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 
+use super::asked::Asked;
+
 /// The fleet, counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Census {
@@ -56,9 +58,19 @@ pub(super) struct Counted {
     pub(super) needed: u32,
     pub(super) load: Option<u32>,
     pub(super) engine_queue: u32,
+    pub(super) waiters: u32,
     pub(super) target: u32,
     pub(super) woken: u32,
     pub(super) current: u32,
+}
+
+impl Counted {
+    /// What is asked for, of a fleet of none.
+    pub(super) fn of(asked: &Asked) -> Self {
+        let Asked { need, load, engine_queue, waiters, .. } = asked;
+        let (needed, load, engine_queue, waiters) = (need.replicas, *load, *engine_queue, *waiters);
+        Self { needed, load, engine_queue, waiters, target: 0, woken: 0, current: 0 }
+    }
 }
 
 pub(super) fn decision(
@@ -67,7 +79,7 @@ pub(super) fn decision(
     counted: Counted,
     (reason, also): (ScaleReason, Vec<ScaleReason>),
 ) -> ScaleDecision {
-    let Counted { needed, load, engine_queue, target, woken, current } = counted;
+    let Counted { needed, load, engine_queue, waiters, target, woken, current } = counted;
     ScaleDecision {
         at: seen.at,
         rule,
@@ -77,6 +89,7 @@ pub(super) fn decision(
         oldest_wait: seen.oldest_wait,
         load,
         engine_queue,
+        waiters,
         current,
         needed,
         target,

@@ -6,6 +6,7 @@ use tidegate_shared::demand::Observation;
 use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::{Duration, Instant};
 
+use super::asked::Figures;
 use super::blocks::is_urgent;
 use super::queues::{EngineQueues, Jump, Standing};
 use super::{Census, Verdict};
@@ -14,9 +15,9 @@ use crate::guard::confirm::{CHECKS, Confirm};
 use crate::guard::cool::{Cool, Spare};
 use crate::guard::watched::Watched;
 use crate::reconcile::{Leaving, leaving};
+use crate::rule::Need;
 use crate::rule::samples::Samples;
 use crate::rule::token_load::{self, COMFORT};
-use crate::rule::{Need, queue};
 
 use super::reading::{Coming, Reading, Sampled};
 
@@ -50,36 +51,9 @@ pub(super) struct Look<'a> {
     pub(super) seen: &'a Observation,
     pub(super) fleet: &'a Census,
     pub(super) sizing: &'a Sizing,
-    pub(super) reading: Reading,
-    /// A ready replica was lost, and its successor is not ordered yet.
+    pub(super) figures: &'a Figures,
+    /// A ready replica was lost, and its successor does not count yet.
     pub(super) replacing: bool,
-    /// What is started next is of another size than at the last evaluation.
-    pub(super) resupplied: bool,
-    /// Requests that wait inside the engines while nothing is free.
-    pub(super) full: Option<Standing>,
-    /// So many would wait inside the engines with one replica fewer.
-    pub(super) crowd: Option<u32>,
-}
-
-impl Look<'_> {
-    /// Replicas that are needed: by the load, or by those that wait while nothing is free (B2, B3).
-    fn needed(&self) -> Option<u32> {
-        self.reading.needed.max(self.full.map(|standing| standing.needed))
-    }
-
-    /// Those that wait inside the engines, where it is they who need more.
-    fn engine_queue(&self) -> u32 {
-        let waiting = self.full.map(|standing| standing.full.waiting);
-        waiting.filter(|_| self.needed() > self.reading.needed).unwrap_or(0)
-    }
-
-    /// Whether one fewer would do, by the load and by the places.
-    fn spare(&self) -> Spare {
-        match self.reading.spare {
-            Spare::Yes if self.crowd.is_some() => Spare::No,
-            spare => spare,
-        }
-    }
 }
 
 impl Checks {
@@ -136,7 +110,7 @@ impl Checks {
         // More than was wanted: what somebody adopted or ordered elsewhere, or a removal that could not be done. It goes
         // as all others do, after a whole time of quiet (C3).
         let mut level = self.level.unwrap_or(current).max(current);
-        self.cool.see(look.spare(), self.step);
+        self.cool.see(look.figures.spare(), self.step);
         if self.watched.total() >= self.next {
             self.next = self.watched.total() + CHECK;
             level = self.check(look, level);
@@ -145,14 +119,13 @@ impl Checks {
             && need.replicas > current
         {
             level = self.grow(look, need.replicas, need.cause);
-        } else if look.resupplied && !look.replacing && self.is_by_load() {
+        } else if look.figures.resupplied && !look.replacing && self.is_by_load() {
             level = still_needed(look, level);
         }
-        let (ready, on_the_way) = (look.fleet.ready, look.fleet.on_the_way);
-        if let Some(need) = queue::need(look.seen, ready, on_the_way, STEP, look.sizing)
+        if let Some(need) = &look.figures.line
             && need.replicas > level
         {
-            (level, self.cause) = (need.replicas, need.cause);
+            (level, self.cause) = (need.replicas, need.cause.clone());
         }
         if level == current && self.may_remove(look) {
             level -= 1;
@@ -160,21 +133,15 @@ impl Checks {
         }
         let target = level.clamp(look.sizing.floor(), look.sizing.ceiling());
         self.level = Some(level.min(look.sizing.ceiling()));
-        Verdict {
-            needed: look.needed().unwrap_or(current),
-            load: look.reading.load,
-            engine_queue: look.engine_queue(),
-            target,
-            reason: self.reason(look, level, target),
-        }
+        Verdict { target, reason: self.reason(look, level, target) }
     }
 
     /// A whole time of quiet, and one fewer would do now too (B5); not while one is measured (A1).
     fn may_remove(&self, look: &Look<'_>) -> bool {
         let held = look.seen.replicas.iter().any(|replica| replica.hold.is_some());
         !held
-            && look.spare() == Spare::Yes
-            && look.reading.fits
+            && look.figures.spare() == Spare::Yes
+            && look.figures.reading.fits
             && self.cool.low_for() >= look.sizing.cool
             && look.fleet.current() > look.sizing.floor()
     }
@@ -183,11 +150,12 @@ impl Checks {
     fn check(&mut self, look: &Look<'_>, level: u32) -> u32 {
         let current = look.fleet.current();
         let jump = self.queues.check(look.seen, self.watched.total());
-        let (needed, stays) = (look.needed(), self.queues.stays(look.full.map(|standing| standing.full)));
+        let (needed, stays) =
+            (look.figures.by_load(), self.queues.stays(look.figures.full.map(|standing| standing.full)));
         let more = needed.filter(|needed| *needed > current);
         if needed.is_some() {
             // A queue that has shrunk is a first one.
-            let goes_on = stays || look.reading.needed > Some(current);
+            let goes_on = stays || look.figures.reading.needed > Some(current);
             self.confirm.check(more.is_some() && goes_on);
             if more.is_some() && !goes_on {
                 self.confirm.check(true);
@@ -240,7 +208,7 @@ impl Checks {
         if level > sizing.ceiling() && is_urgent(&self.cause) {
             return self.cause.clone();
         }
-        let Some(needed) = look.needed() else { return unknown(look) };
+        let Some(needed) = look.figures.by_load() else { return unknown(look) };
         if needed > current && current >= sizing.ceiling() {
             return ScaleReason::AtMax;
         }
@@ -248,13 +216,13 @@ impl Checks {
             let of = if look.rule == Sampled::Jobs { 1 } else { CHECKS };
             return ScaleReason::Confirming { seen: self.confirm.seen().min(of - 1), of };
         }
-        if let (Spare::Yes, Some(waiting)) = (look.reading.spare, look.crowd)
+        if let (Spare::Yes, Some(waiting)) = (look.figures.reading.spare, look.figures.crowd)
             && current > sizing.floor()
             && look.fleet.on_the_way == 0
         {
             return ScaleReason::WouldQueue { waiting };
         }
-        match (look.reading.spare, look.reading.survivors) {
+        match (look.figures.reading.spare, look.figures.reading.survivors) {
             _ if look.fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: look.fleet.on_the_way },
             (Spare::Yes, _) if current <= sizing.floor() && current > 0 => ScaleReason::AtMin,
             (Spare::Yes, _) if current > 0 => {
@@ -262,7 +230,7 @@ impl Checks {
                 ScaleReason::Cooling { low_for, window: sizing.cool, to: current - 1 }
             }
             (Spare::No, _)
-                if let Some(crowded) = &look.reading.crowded
+                if let Some(crowded) = &look.figures.reading.crowded
                     && current > sizing.floor() =>
             {
                 crowded.clone()
@@ -280,7 +248,8 @@ impl Checks {
 
 /// What could not be had so far and is not needed any more is not ordered later.
 fn still_needed(look: &Look<'_>, level: u32) -> u32 {
-    look.needed().map_or(level, |needed| level.min(needed.max(look.fleet.current())))
+    let current = look.fleet.current();
+    look.figures.needed(current).map_or(level, |needed| level.min(needed.max(current)))
 }
 
 /// What the engines hold is not known. One that has just become ready is asked for the first time: until it has had time to

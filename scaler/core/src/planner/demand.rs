@@ -25,7 +25,7 @@ impl Planner {
 
     pub(super) fn by_demand(&mut self, seen: &Observation, need: &Need, fleet: &Census) -> Verdict {
         let (target, reason) = self.size(seen, need, fleet);
-        Verdict { needed: need.replicas, load: None, engine_queue: 0, target, reason }
+        Verdict { target, reason }
     }
 
     fn size(&mut self, seen: &Observation, need: &Need, fleet: &Census) -> (u32, ScaleReason) {
@@ -37,7 +37,7 @@ impl Planner {
             // What the load needs is within it: one more is for who waits.
             _ if need.replicas > ceiling && need.cause == ScaleReason::QueueWait => need.cause.clone(),
             _ if need.replicas > ceiling => ScaleReason::AtMax,
-            Ordering::Greater if self.replacing => ScaleReason::Replacing,
+            Ordering::Greater if self.replacing.is_some() => ScaleReason::Replacing,
             Ordering::Greater if need.replicas < floor => ScaleReason::BelowMin,
             Ordering::Greater => need.cause.clone(),
             Ordering::Equal if fleet.on_the_way > 0 => ScaleReason::OnTheirWay { count: fleet.on_the_way },
@@ -49,11 +49,10 @@ impl Planner {
         (wanted, reason)
     }
 
-    /// As many as there were before some were lost that are not replaced yet, while nothing else may take them away: a death
+    /// As many as counted before some were lost that are not replaced yet, while nothing else may take them away: a death
     /// is no shrink, also during cooling (C1). None otherwise.
     fn lost_level(&self) -> u32 {
-        let level = self.last.map_or(0, |(_, target)| target);
-        if self.replacing && !self.window.stayed_below(level) { level } else { 0 }
+        self.replacing.filter(|level| !self.window.stayed_below(*level)).unwrap_or(0)
     }
 
     /// Fewer would do: only once that was so for the whole window. Then one goes at each evaluation, down to the largest

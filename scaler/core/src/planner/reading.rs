@@ -128,8 +128,8 @@ impl Reading {
         let ready = || seen.replicas.iter().filter(|replica| replica.is_ready());
         let serving = || seen.replicas.iter().filter(|replica| serves(replica));
         let known = serving().all(|replica| held(replica).is_some());
-        let queued =
-            seen.queued > 0 || serving().any(|replica| replica.waiting.is_some_and(|waiting| waiting > 0));
+        let here = seen.queued > 0 || seen.promised > 0;
+        let queued = here || serving().any(|replica| replica.waiting.is_some_and(|waiting| waiting > 0));
         // Who waits is known to wait, whatever else is not known.
         let quiet = match (queued, known) {
             (true, _) => Spare::No,

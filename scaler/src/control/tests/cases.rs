@@ -183,8 +183,33 @@ async fn e1_the_decision_that_is_shown_is_of_the_figures_beside_it_and_changes_n
     let mut seen = world.observe();
     seen.in_flight = 97;
     let shown = run.status.view_of(&seen).newest.unwrap();
-    assert_eq!((shown.demand, shown.target, shown.reason.as_str()), (97, 1, "provider_error"));
+    assert_eq!((shown.demand, shown.target, shown.reason.as_str()), (97, 3, "provider_error"));
     assert_eq!(shown.also.iter().map(ScaleReason::as_str).collect::<Vec<_>>(), ["at_max"]);
+}
+
+/// A provider that hangs is waited for; what an operator changes meanwhile is not.
+#[tokio::test(start_paused = true)]
+async fn c2_what_an_operator_changes_holds_at_once_while_a_provider_hangs() {
+    let world = World::new();
+    world.left_over(1);
+    let run = Loop::start(&world, sizing(1, 8));
+    world.reaches("ready 1").await;
+    world.script().hang = true;
+    run.pass(60).await;
+    world.arrive(97);
+    let blocks = || {
+        let newest = run.status.newest().unwrap();
+        newest.blocks().map(ScaleReason::as_str).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(), ["provider_error"]);
+    for max in [1, 2] {
+        run.helm.resize(sizing(1, max), Price::FREE);
+        run.pass(1).await;
+        assert_eq!(blocks(), ["provider_error", "at_max"], "max is {max}");
+    }
+    run.helm.resize(sizing(1, 8), Price::FREE);
+    run.pass(1).await;
+    assert_eq!(blocks(), ["provider_error"]);
 }
 
 /// A cause that has gone is told no longer, even before the loop has looked again.

@@ -108,11 +108,14 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     );
     case.decide(|decision| (decision.reason, decision.target) = (ScaleReason::Steady, 1));
     assert_eq!(case.finding(line).standing, Standing::Ahead);
-    case.view.outlook.as_mut().unwrap().broke = false;
+    case.view.outlook.as_mut().unwrap().paid = false;
     let free = "the credit is used up (balance -$0.02, $60.00 spent here), but what is started here is free";
     case.says(line, Standing::No, free);
+    // It runs out soon, and growth goes on here.
     case.credit(1_350_000);
     case.burn = Price(2_700_000);
+    assert_eq!(case.finding(line).standing, Standing::No);
+    case.view.outlook.as_mut().unwrap().paid = true;
     case.says(
         line,
         Standing::Ahead,
@@ -128,6 +131,83 @@ fn e2_an_empty_credit_tells_the_balance_and_what_was_spent() {
     );
     case.spending.credit = None;
     case.says(line, Standing::No, "no credit is counted");
+}
+
+#[test]
+fn m3_e2_a_credit_that_ran_out_after_the_provider_fell_silent_is_told_as_what_blocks() {
+    let mut case = Case::new(1, 2, 2, ScaleReason::ProviderError);
+    case.decide(|decision| decision.also = vec![ScaleReason::NoCredit]);
+    case.view.provider_error = Some("it does not answer".to_owned());
+    case.credit(-1);
+    // As the last evaluation that could act left it, when there was credit.
+    case.view.outlook.as_mut().unwrap().broke = false;
+    assert_eq!(case.finding(Line::NoCredit).standing, Standing::Now);
+    case.view.outlook.as_mut().unwrap().paid = false;
+    assert_eq!(case.finding(Line::NoCredit).standing, Standing::Now, "who decides knows");
+}
+
+#[test]
+fn q2_e2_who_has_no_place_is_told_as_what_more_is_wanted_for() {
+    let (cap, cheapest) = (Price(DOLLAR), Price(1_350_000));
+    let mut case = Case::new(0, 3, 1, ScaleReason::PriceCap { cap, cheapest }).by_tokens(0);
+    case.sizing.price_cap = Some(cap);
+    case.seen.promised = 3;
+    case.decide(|decision| {
+        (decision.target, decision.waiters, decision.promised) = (1, 3, 3);
+        decision.wanted = Some(Box::new(ScaleReason::FromZero));
+    });
+    let needs = "3 wait for a place (3 told to come back), which needs 1 replica";
+    let but = "the one offer that fits costs $1.35/h (l40s), and the price cap is $1.00/h";
+    case.says(Line::Blocked, Standing::Now, &format!("1 more replica is wanted ({needs}), but {but}"));
+    // The one that is ordered counts towards it, though who asked for it has gone.
+    case.decide(|decision| (decision.needed, decision.waiters) = (0, 0));
+    case.decide(|decision| decision.reason = ScaleReason::OnTheirWay { count: 1 });
+    case.add(Phase::Provisioning, 5);
+    let text = case.finding(Line::FewerAdded).text;
+    assert!(text.ends_with("counts towards the 1 that is wanted"), "{text}");
+}
+
+#[test]
+fn a3_e2_at_max_who_waits_for_less_than_the_threshold_is_kept_by_nothing_yet() {
+    let mut case = Case::new(1, 2, 1, ScaleReason::Steady).by_tokens(1).queue(1, SECOND * 29);
+    (case.sizing.max, case.sizing.queue_threshold) = (1, SECOND * 200);
+    let text = "max is 1 and 1 is there; 1 request waits, for 29 s so far: one that waits 3 m 20 s asks for one more, which \
+                max forbids";
+    case.says(Line::AtMax, Standing::Ahead, text);
+    // What waits for a check is kept by nothing yet either, and will be.
+    case = Case::new(1, 2, 2, ScaleReason::Confirming { seen: 0, of: 1 });
+    case.sizing.price_cap = Some(Price(DOLLAR));
+    let found = case.finding(Line::Blocked);
+    assert_eq!(found.standing, Standing::Ahead);
+    assert!(
+        found.text.starts_with("nothing more is wanted before the check that confirms it, but"),
+        "{found:?}"
+    );
+    let found = case.finding(Line::NoNewReplica);
+    assert!(found.text.ends_with("asks for more if it finds the same"), "{found:?}");
+    assert_eq!(
+        found.advice.as_deref(),
+        Some("wait for the check; what is told beside keeps more from starting then")
+    );
+}
+
+#[test]
+fn a6_e2_max_is_told_with_who_is_kept_waiting_and_what_is_known_to_be_there() {
+    let held = ScaleReason::AtMaxWithLeaving { leaving: 1, falling: 0, max: 1 };
+    let mut case = Case::new(0, 1, 1, held);
+    case.sizing.max = 1;
+    case.add(Phase::Draining, 60);
+    let asked = |case: &Case| case.finding(Line::AtMax).question;
+    assert_eq!(asked(&case), "Stuck at max while more is needed");
+    case.seen.promised = 1;
+    assert_eq!(asked(&case), "Stuck at max while clients are told to come back");
+    case = case.queue(1, SECOND);
+    assert_eq!(asked(&case), "Stuck at max while queues grow");
+    let mut case = Case::new(0, 5, 3, ScaleReason::ProviderError).queue(5, SECOND);
+    case.decide(|decision| decision.also = vec![ScaleReason::AtMax]);
+    (case.sizing.max, case.view.listed) = (1, None);
+    let text = case.finding(Line::AtMax).text;
+    assert!(text.starts_with("max is 1, and what is there is not known yet, while 5 in progress"), "{text}");
 }
 
 #[test]

@@ -396,6 +396,5 @@ fn e2_who_waited_at_the_last_evaluation_is_told_with_its_age_where_that_is_over(
     let waits = ") need 3 replicas; 2 requests wait, the oldest for 1.0 s";
     case.says(Line::AtMax, Standing::Now, &format!("{there}{waits}"));
     case.seen.queued = 0;
-    let over = ", 0.7 s ago) need 3 replicas; nobody waits";
-    case.says(Line::AtMax, Standing::Now, &format!("{there}{over}"));
+    case.says(Line::AtMax, Standing::Now, &format!("{there}, 0.7 s ago) need 3 replicas; nobody waits"));
 }

@@ -167,3 +167,45 @@ fn c1_e1_a_fleet_that_was_replaced_is_told_to_cool_and_not_to_be_held_by_min() {
     assert_eq!(plan.target, 3);
     assert!(matches!(plan.why.reason, ScaleReason::Cooling { .. }), "{}", plan.why);
 }
+
+#[test]
+fn c1_c2_what_min_asks_for_is_no_loss_once_what_was_lost_is_made_good() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let rule = RuleChoice::Fixed(rule);
+        let mut engines = Engines::new(Sizing { rule, min: 1, max: 4, ..Sizing::default() }, 1);
+        engines.supply.offers[0].price = Price(1);
+        engines.supply.grant.credit = Some(Money(0));
+        engines.pass(5);
+        engines.planner.resize(Sizing { min: 2, ..engines.planner.sizing().clone() });
+        let due = "min is 2, but the credit is used up";
+        assert_eq!(engines.second().why.to_string(), due);
+        engines.replicas.remove(0);
+        let plan = engines.second();
+        assert_eq!((plan.orders.len(), plan.why.to_string()), (1, due.to_owned()), "the lost one alone");
+        for _ in 0..5 {
+            assert_eq!(engines.second().why.to_string(), due);
+        }
+    }
+}
+
+#[test]
+fn q2_c2_who_was_told_to_come_back_keeps_a_fleet_of_none_wanted_over_a_check() {
+    let rule = RuleChoice::Fixed(Rule::TokenLoad);
+    let sizing = Sizing { rule, max: 4, price_cap: Some(Price(1)), ..Sizing::default() };
+    let mut engines = Engines::new(sizing.clone(), 0);
+    engines.supply.offers[0].price = Price(2);
+    let seen = |engines: &mut Engines| {
+        engines.now = engines.now + TICK;
+        Observation { promised: 3, ..engines.observe() }
+    };
+    for _ in 0..70 {
+        let now = seen(&mut engines);
+        let why = engines.evaluate(&now).why;
+        assert_eq!((words(&why), why.needed), (vec!["price_cap"], 1), "{why}");
+        let wants = "3 were told to come back and no replica is ready, but the price cap is ";
+        assert!(why.to_string().starts_with(wants), "{why}");
+    }
+    engines.planner.resize(Sizing { price_cap: None, ..sizing });
+    let now = seen(&mut engines);
+    assert_eq!(engines.evaluate(&now).orders.len(), 1);
+}

@@ -38,7 +38,8 @@ struct Replica {
     state: InstanceState,
     /// What is shown while it is being stopped: its end is then nobody's news.
     stopping: Option<InstanceState>,
-    _port: PortLease,
+    /// `None` once the provider is gone, whose followers may outlive it for a moment.
+    port: Option<PortLease>,
 }
 
 impl Core {
@@ -65,8 +66,13 @@ impl Core {
     /// Takes a replica in, as pending.
     pub(super) fn insert(&self, record: Record, why: &str, port: PortLease) {
         let state = InstanceState::Pending { why: why.to_owned() };
-        self.fleet().insert(record.id, Replica { record, state, stopping: None, _port: port });
+        self.fleet().insert(record.id, Replica { record, state, stopping: None, port: Some(port) });
         self.news.tell();
+    }
+
+    /// Whoever comes next may have the ports.
+    pub(super) fn let_ports_go(&self) {
+        self.fleet().values_mut().for_each(|replica| replica.port = None);
     }
 
     /// Every replica, in order of id. What `news` tells is what comes after this.

@@ -190,6 +190,12 @@ impl From<String> for Refusal {
     }
 }
 
+impl Drop for ProcessProvider {
+    fn drop(&mut self) {
+        self.core.let_ports_go();
+    }
+}
+
 impl Provider for ProcessProvider {
     fn kind(&self) -> &'static str {
         KIND

@@ -154,6 +154,22 @@ async fn c005_keeps_the_contract_of_providers() {
     contract::check(Records::new()).await;
 }
 
+/// The tasks that follow its engines end a moment after it, and must not keep the ports from the next one until then.
+#[tokio::test]
+async fn c005_who_adopts_has_the_ports_as_soon_as_the_one_before_is_dropped() {
+    let mut rig = Records::new();
+    let provider = rig.open("ports", Engine::Serves).await;
+    contract::start(&provider).await;
+    contract::until(&provider, |list| contract::up(list, 1)).await;
+    let core = Arc::clone(&provider.core);
+    drop(provider);
+    let provider = rig.open("ports", Engine::Serves).await;
+    drop(core);
+    for one in contract::until(&provider, |list| contract::up(list, 1)).await {
+        provider.stop(one.id).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn h4_an_engine_that_cannot_be_run_is_named_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();

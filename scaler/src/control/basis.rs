@@ -9,6 +9,7 @@ use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::DeploymentName;
 use tidegate_shared::replica::Starts;
+use tidegate_shared::time::Duration;
 
 use super::book::Book;
 use crate::house::House;
@@ -61,6 +62,12 @@ impl Basis {
     pub(super) fn decide(&self, seen: &Observation) -> Option<ScaleDecision> {
         let (Made { mut planner, supply, silent, .. }, seen) = self.made(seen)?;
         Some(if silent { planner.hold(&seen, &supply) } else { planner.tick(&seen, &supply).why })
+    }
+
+    /// In how long its provider looks again by itself; `None` for one that does not, and before the first evaluation.
+    pub(super) fn looks_in(&self) -> Option<Duration> {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.as_ref()?.provider.upgrade()?.looks_in()
     }
 
     /// When a replica could be ordered on `seen`; `None` before the first evaluation.

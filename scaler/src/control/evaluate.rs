@@ -74,12 +74,14 @@ impl Control {
     }
 
     /// The provider does not answer: everything stays as it is, and it is asked again after a pause, or when it tells
-    /// of a change: it is back (C2). What an operator changes meanwhile counts, and so does what else blocks growth.
+    /// of a change: it is back (C2). One that looks by itself says when that is. What an operator changes meanwhile counts,
+    /// and so does what else blocks growth.
     pub(super) fn hold(&mut self, error: &ProviderError) -> Rest {
-        self.log.held(error, self.silence);
+        let again = self.provider.looks_in().unwrap_or(self.silence);
+        self.log.held(error, again);
         let observed = self.fleet.observe();
         let now = observed.at;
-        self.status.silent(error.to_string(), now + self.silence);
+        self.status.silent(error.to_string(), now + again);
         self.steer(now);
         self.hold_on(observed);
         let longest = self.silence;

@@ -40,9 +40,13 @@ impl Log {
         }
     }
 
-    /// The provider does not answer.
+    /// The provider does not answer; a `retry_in` of zero: it is being asked.
     pub(super) fn held(&self, error: &ProviderError, retry_in: Duration) {
-        warn!("{} is held as it is, next try in {}: {error}", self.name, ahead(retry_in));
+        let next = match retry_in.is_zero() {
+            true => "it is being asked now".to_owned(),
+            false => format!("next try in {}", ahead(retry_in)),
+        };
+        warn!("{} is held as it is, {next}: {error}", self.name);
     }
 
     /// A replica became ready.

@@ -55,7 +55,7 @@ pub struct ControlView {
     pub wakes_failed: u64,
     /// Why the provider does not answer, while it does not (C2).
     pub provider_error: Option<String>,
-    /// When it is asked again then, at the latest.
+    /// When it is asked again then, at the latest: past while it is asked.
     pub asked_again: Option<Instant>,
     /// What the replicas that are not up yet wait for, as their provider says (C2).
     pub pending: BTreeMap<ReplicaId, String>,
@@ -151,12 +151,14 @@ impl ControlStatus {
     }
 
     /// The same, but the newest decision is what would be decided on `seen`: it agrees with the figures of `seen`, and is in
-    /// no history before the loop has looked.
+    /// no history before the loop has looked. When a silent provider is asked again is as of `seen` too.
     pub fn view_of(&self, seen: &Observation) -> ControlView {
         let newest = self.basis.decide(seen);
         let view = self.view();
         let looked = view.newest.as_ref().map(|decision| decision.at);
-        ControlView { newest: newest.or(view.newest), looked, ..view }
+        let again = || Some(seen.at + self.basis.looks_in()?);
+        let asked_again = view.asked_again.map(|told| again().unwrap_or(told));
+        ControlView { newest: newest.or(view.newest), looked, asked_again, ..view }
     }
 
     /// When a replica could be ordered by an evaluation of `seen`; `None` before the first one.

@@ -24,6 +24,7 @@ use thiserror::Error;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::{Offer, Price};
 use tidegate_shared::replica::Capacity;
+use tidegate_shared::time::Duration;
 
 /// A source of replicas for one deployment.
 pub trait Provider: Send + Sync {
@@ -60,6 +61,12 @@ pub trait Provider: Send + Sync {
     fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
         let kind = self.kind();
         Box::pin(std::future::ready(Err(ProviderError::NoParking { id, kind })))
+    }
+
+    /// In how long it looks again by itself, where [`Provider::list`] only tells what came of its last look; zero while it
+    /// looks. `None` where each list is a look.
+    fn looks_in(&self) -> Option<Duration> {
+        None
     }
 
     /// Resolves when [`Provider::list`] may answer differently: an engine listens, an engine has exited.

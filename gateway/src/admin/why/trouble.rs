@@ -41,13 +41,11 @@ pub(super) fn provider(facts: &Facts<'_>) -> Option<Finding> {
     } else {
         String::new()
     };
-    // Where that is over, it is being asked.
-    let next = facts.view.asked_again.map(|at| at.since(facts.seen.at)).filter(|next| *next > Duration::ZERO);
-    let again = match next {
-        Some(next) => format!("in {}", ahead(next)),
-        None => "after pauses of up to 30 s".to_owned(),
+    let again = match facts.view.asked_again.map(|at| at.since(facts.seen.at)) {
+        Some(next) if next > Duration::ZERO => format!("it is asked again in {}", ahead(next)),
+        _ => "it is being asked now".to_owned(),
     };
-    let advice = format!("look at the provider; it is asked again {again}");
+    let advice = format!("look at the provider; {again}");
     let (told, details) = quoted(error);
     Some(Line::ProviderDown.now(format!("{told}{held}")).detail(details).advise(advice))
 }

@@ -187,6 +187,22 @@ async fn e1_the_decision_that_is_shown_is_of_the_figures_beside_it_and_changes_n
     assert_eq!(shown.also.iter().map(ScaleReason::as_str).collect::<Vec<_>>(), ["at_max"]);
 }
 
+/// Whatever the pauses of the loop have grown to: its own lists are none of those looks.
+#[tokio::test(start_paused = true)]
+async fn c2_a_silent_provider_that_looks_by_itself_is_told_with_its_next_look() {
+    let world = World::new();
+    world.script().silent = true;
+    world.script().looks = Some(Duration::ZERO);
+    let run = Loop::start(&world, sizing(0, 2));
+    run.pass(40).await;
+    for seconds in [2, 1] {
+        world.script().looks = Some(Duration::from_secs(seconds));
+        let seen = world.observe();
+        let again = run.status.view_of(&seen).asked_again.map(|at| at.since(seen.at).as_secs());
+        assert_eq!(again, Some(seconds));
+    }
+}
+
 /// A provider that hangs is waited for; what an operator changes meanwhile is not.
 #[tokio::test(start_paused = true)]
 async fn c2_what_an_operator_changes_holds_at_once_while_a_provider_hangs() {

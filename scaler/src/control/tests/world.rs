@@ -33,6 +33,8 @@ pub(super) struct Script {
     pub exit: Option<String>,
     /// The provider does not answer.
     pub silent: bool,
+    /// In how long the provider looks by itself.
+    pub looks: Option<Duration>,
     /// The provider takes for ever to list.
     pub hang: bool,
     /// The start call panics.
@@ -93,6 +95,7 @@ impl World {
             no_room: false,
             exit: None,
             silent: false,
+            looks: None,
             hang: false,
             panic_at_start: false,
             failing_stops: 0,
@@ -204,19 +207,6 @@ impl World {
             *instance = state;
         }
         self.changed.notify_one();
-    }
-}
-
-impl State {
-    /// Gives each waiter to the ready replica with the fewest requests.
-    fn dispatch(&mut self) {
-        while self.queued > 0 {
-            let ready = self.replicas.values_mut().filter(|facts| facts.phase == Phase::Ready);
-            let Some(least) = ready.min_by_key(|facts| facts.in_flight) else { return };
-            least.in_flight += 1;
-            self.begun.push(least.id);
-            self.queued -= 1;
-        }
     }
 }
 
@@ -388,6 +378,10 @@ impl Provider for World {
 
     fn unpark(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
         self.keep(id, false)
+    }
+
+    fn looks_in(&self) -> Option<Duration> {
+        self.script().looks
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

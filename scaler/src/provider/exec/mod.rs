@@ -23,7 +23,7 @@ use tidegate_shared::id::{ReplicaId, replica_name};
 use tidegate_shared::offer::Offer;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Duration, Instant, timeout};
 use tracing::{info, warn};
 
 pub use self::spec::{ExecSpec, LIST_EVERY, TIME_LIMIT};
@@ -67,6 +67,8 @@ struct Inner {
     wanted: Notify,
     /// What came of the last list; `None` before the first.
     last: watch::Sender<Option<Result<(), String>>>,
+    /// When the next one begins, where nobody wants it sooner.
+    next: Mutex<Instant>,
     /// What start commands have said of room.
     room: Mutex<Room>,
     /// An id in the last list that none of ours can have: told where it is new.
@@ -90,6 +92,7 @@ impl ExecProvider {
             places: Semaphore::new(AT_ONCE),
             wanted: Notify::new(),
             last: watch::Sender::new(None),
+            next: Mutex::new(Instant::now()),
             room: Mutex::default(),
             strange: Mutex::default(),
         });
@@ -145,6 +148,7 @@ impl Inner {
         loop {
             let turn = self.fleet().turn();
             let listed = self.ask_for_list().await;
+            *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.spec.list_every;
             let changed = match listed {
                 Ok(listed) => {
                     let changed = self.take_in(listed, turn).await;
@@ -340,6 +344,11 @@ impl Provider for ExecProvider {
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {
         async move { self.inner.stop(id).await.map_err(|why| ProviderError::Stop { id, why }) }.boxed()
+    }
+
+    fn looks_in(&self) -> Option<Duration> {
+        let next = *self.inner.next.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(next.saturating_duration_since(Instant::now()))
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {

@@ -281,6 +281,18 @@ async fn c005_a_failed_start_is_stopped_as_long_as_the_list_names_it() {
 }
 
 #[tokio::test]
+async fn c2_a_list_that_fails_is_made_again_when_that_was_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = spec("chat", &["true"], &["true"], &["/bin/sh", "-c", "exit 1"], dir.path());
+    let spec = ExecSpec { list_every: Duration::from_secs(3600), ..base };
+    let provider = ExecProvider::new(spec, StateDir::open(&dir.path().join("state")).unwrap()).unwrap();
+    assert_eq!(provider.looks_in(), Some(Duration::ZERO), "it is being asked");
+    provider.list().await.unwrap_err();
+    let next = provider.looks_in().unwrap();
+    assert!(next > Duration::from_secs(60), "{next:?}, whatever the loop waits");
+}
+
+#[tokio::test]
 async fn c005_a_late_command_is_ended_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let base = spec(

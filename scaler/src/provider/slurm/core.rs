@@ -59,6 +59,8 @@ struct Fleet {
     earlier: BTreeSet<u32>,
     /// Why the list is not known.
     trouble: Option<String>,
+    /// When Slurm is asked again; `None` while it is asked for the first time.
+    asked_again: Option<Instant>,
     /// Until when a job may come late whose submission was not answered.
     late_until: Option<Instant>,
     /// How many more replicas would find room, by offer.
@@ -176,14 +178,21 @@ impl Core {
         Ok(fleet.replicas.iter().map(instance).collect())
     }
 
-    /// Slurm answers, or not.
-    pub(super) fn set_trouble(&self, trouble: Option<String>) {
+    /// Slurm answers, or not, and is asked again after `pause`.
+    pub(super) fn set_trouble(&self, trouble: Option<String>, pause: Duration) {
         let mut fleet = self.fleet();
+        fleet.asked_again = Some(Instant::now() + pause);
         if fleet.trouble != trouble {
             fleet.trouble = trouble;
             self.news.tell();
         }
         self.asked.send_replace(true);
+    }
+
+    /// In how long Slurm is asked again; zero while it is.
+    pub(super) fn asked_in(&self) -> Duration {
+        let again = self.fleet().asked_again;
+        again.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
     }
 
     /// A replica whose job is about to be submitted.

@@ -183,6 +183,10 @@ impl Provider for SlurmProvider {
         async move { self.end(id).await.map_err(|why| ProviderError::Stop { id, why }) }.boxed()
     }
 
+    fn looks_in(&self) -> Option<Duration> {
+        Some(self.core.asked_in())
+    }
+
     fn changed(&self) -> BoxFuture<'_, ()> {
         self.core.news.changed().boxed()
     }

@@ -18,9 +18,10 @@ use super::seen::{self, Seen};
 
 /// The first pause after something has changed; it doubles.
 const QUICK: Duration = Duration::from_millis(500);
-/// The longest pause while a replica is on its way.
+/// The longest pause while a replica is on its way, and while Slurm does not answer: that it does again is to be known at once,
+/// and nobody else asks.
 const RESTLESS: Duration = Duration::from_secs(2);
-/// The longest pause otherwise, and while Slurm does not answer.
+/// The longest pause otherwise.
 const CALM: Duration = Duration::from_secs(10);
 /// The first pause between two lists of all jobs while one may come late; it doubles.
 const SWEEP_FIRST: Duration = Duration::from_secs(2);
@@ -58,21 +59,17 @@ impl Watch {
     pub(super) async fn run(mut self) {
         let mut pause = QUICK;
         loop {
-            let longest = match self.round().await {
-                Ok(news) => {
-                    self.core.set_trouble(None);
-                    if news {
-                        pause = QUICK;
-                    }
-                    if self.core.is_restless() { RESTLESS } else { CALM }
-                }
-                Err(failure) => {
-                    debug!("Slurm does not answer for {}: {failure}", self.core.spec.deployment);
-                    self.core.set_trouble(Some(failure.to_string()));
-                    CALM
-                }
-            };
-            pause = pause.min(longest);
+            let round = self.round().await;
+            if let Ok(true) = round {
+                pause = QUICK;
+            }
+            let calm = round.is_ok() && !self.core.is_restless();
+            pause = pause.min(if calm { CALM } else { RESTLESS });
+            let trouble = round.err().map(|failure| failure.to_string());
+            if let Some(why) = &trouble {
+                debug!("Slurm does not answer for {}: {why}", self.core.spec.deployment);
+            }
+            self.core.set_trouble(trouble, pause);
             tokio::select! {
                 () = sleep(pause) => pause *= 2,
                 () = self.core.look.notified() => pause = QUICK,

@@ -2,6 +2,19 @@
 
 use super::*;
 
+impl State {
+    /// Gives each waiter to the ready replica with the fewest requests.
+    pub(super) fn dispatch(&mut self) {
+        while self.queued > 0 {
+            let ready = self.replicas.values_mut().filter(|facts| facts.phase == Phase::Ready);
+            let Some(least) = ready.min_by_key(|facts| facts.in_flight) else { return };
+            least.in_flight += 1;
+            self.begun.push(least.id);
+            self.queued -= 1;
+        }
+    }
+}
+
 impl World {
     /// `count` requests come.
     pub(in super::super) fn arrive(&self, count: u32) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -64,6 +65,36 @@ async fn c2_a_token_that_expired_is_named_and_a_new_one_is_taken_up() {
     told(&provider, |list| list.as_ref() == Ok(&Vec::new())).await;
     std::fs::write(cluster.token(), "nonsense").unwrap();
     says(&provider, "does not accept who asks (HTTP 401)").await;
+}
+
+/// Answers as slurmrestd does where there are no jobs, whatever it is asked.
+async fn serve_none(listener: UnixListener) {
+    let told = r#"{"paths": {"/slurm/v0.0.40/job/submit": {}}, "pings": [{"pinged": "UP"}]}"#;
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{told}", told.len());
+    loop {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.unwrap());
+        }
+        client.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn c2_a_cluster_that_is_back_is_noticed_at_once_and_when_it_was_said_to_be_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let provider = open(dir.path(), spec_in(dir.path(), None));
+    says(&provider, "No such file or directory").await;
+    // So long that pauses are as long as they get.
+    let hour = tokio::time::timeout(Duration::from_secs(3600), provider.changed()).await;
+    assert!(hour.is_err(), "that it goes on is no news");
+    tokio::spawn(serve_none(UnixListener::bind(dir.path().join("socket")).unwrap()));
+    let (since, next) = (Instant::now(), provider.looks_in().unwrap());
+    assert!(next <= Duration::from_secs(2), "{next:?}");
+    provider.changed().await;
+    assert_eq!(provider.list().await.unwrap(), []);
+    assert!(since.elapsed().abs_diff(next) <= Duration::from_millis(2), "{:?}, {next:?}", since.elapsed());
 }
 
 /// What happens to a submission on its way.
@@ -162,6 +193,14 @@ fn book(dir: &Path) -> (Core, Whose) {
 
 /// The same, of jobs of that user.
 fn book_of(dir: &Path, user: Option<&str>) -> (Core, Whose) {
+    let spec = spec_in(dir, user);
+    let state = StateDir::open(dir).unwrap();
+    let (_claim, folder) = state.claim(&spec.deployment).unwrap();
+    (Core::new(spec, "owner", folder, ReplicaId(1)), Whose::Id(7))
+}
+
+/// A deployment on a cluster that would be at a socket in `dir`.
+fn spec_in(dir: &Path, user: Option<&str>) -> SlurmSpec {
     let site = Site::Unix(dir.join("socket"));
     let offer = SlurmOffer {
         name: "main".to_owned(),
@@ -172,7 +211,7 @@ fn book_of(dir: &Path, user: Option<&str>) -> (Core, Whose) {
         memory: None,
         cached: false,
     };
-    let spec = SlurmSpec {
+    SlurmSpec {
         deployment: DeploymentName::new("chat"),
         command: serving(),
         env: BTreeMap::new(),
@@ -186,10 +225,7 @@ fn book_of(dir: &Path, user: Option<&str>) -> (Core, Whose) {
         offers: vec![offer],
         access: SlurmAccess { site, token: None, user: user.map(str::to_owned), api: None },
         start_limit: crate::control::START_LIMIT,
-    };
-    let state = StateDir::open(dir).unwrap();
-    let (_claim, folder) = state.claim(&spec.deployment).unwrap();
-    (Core::new(spec, "owner", folder, ReplicaId(1)), Whose::Id(7))
+    }
 }
 
 /// The job of replica `id` as a listing has it.
@@ -207,7 +243,7 @@ fn job(core: &Core, id: u32, number: u64) -> Job {
 async fn c005_a_job_that_comes_after_it_was_given_up_is_a_stray() {
     let dir = tempfile::tempdir().unwrap();
     let (core, whose) = book(dir.path());
-    core.set_trouble(None);
+    core.set_trouble(None, Duration::ZERO);
     core.order(ReplicaId(1), &core.spec.offers[0]);
     core.unanswered(ReplicaId(1), "cut off");
     core.give_up_lost(Instant::now());

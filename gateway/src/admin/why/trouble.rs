@@ -114,7 +114,9 @@ pub(in crate::admin) fn held(name: &DeploymentName, view: &ControlView) -> Optio
     let names: Vec<String> = view.held.keys().map(|id| replica_name(name, *id)).collect();
     let why = view.pending.get(first).map_or("its provider holds it", String::as_str);
     let (is, given) = (pick(names.len() as u64, "is", "are"), pick(names.len() as u64, "it is", "each is"));
-    let text = format!("{} {is} held, and waiting does not help: {why}", list(&names));
+    // What each waits for may differ, and is told as if of one alone.
+    let whose = if names.len() > 1 { format!("; {}", replica_name(name, *first)) } else { String::new() };
+    let text = format!("{} {is} held, and waiting does not help{whose}: {why}", list(&names));
     Some((text, format!("{mend}; {given} given up, and ordered anew, once its start limit is over")))
 }
 

@@ -1,4 +1,4 @@
-//! A fleet that sleeps, and one whose provider is silent.
+//! A fleet that sleeps, and one whose provider is silent or holds what it has taken.
 
 use super::*;
 
@@ -42,4 +42,16 @@ fn e2_c2_a_silent_provider_keeps_a_fleet_only_where_fewer_would_do() {
     case.says(Line::WontDrop, Standing::Now, held);
     case.sizing.min = 2;
     case.says(Line::WontDrop, Standing::No, "min is 2, and 2 are there");
+}
+
+#[test]
+fn e2_c2_of_several_that_are_held_the_first_is_told_with_why() {
+    let mut case = Case::new(0, 9, 2, ScaleReason::ProviderHolds { count: 2 });
+    for id in [1, 2] {
+        case.add(Phase::Provisioning, 60);
+        case.view.pending.insert(ReplicaId(id), format!("Slurm does not start its job: {id}"));
+        case.view.held.insert(ReplicaId(id), "ask for less".to_owned());
+    }
+    let why = "waiting does not help; chat-1: Slurm does not start its job: 1";
+    case.says(Line::StartsFail, Standing::Now, &format!("chat-1 and chat-2 are held, and {why}"));
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_scaler_core::planner::Planner;
+use tidegate_scaler_core::planner::{Plan, Planner};
 use tidegate_scaler_core::reconcile::Action;
 use tidegate_shared::decision::ScaleDecision;
 use tidegate_shared::demand::Observation;
@@ -231,7 +231,7 @@ impl Control {
     }
 
     /// Does what was decided. Who is withdrawn is told why (M1, M3).
-    fn execute(&mut self, action: Action, seen: &Observation, withdrawn: &[ReplicaId]) {
+    fn execute(&mut self, action: Action, seen: &Observation, plan: &Plan) {
         match action {
             Action::Start(offer) => self.order(offer, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
@@ -255,7 +255,8 @@ impl Control {
                     Phase::Failed => "it failed",
                     Phase::Draining if in_flight > 0 => "its drain took longer than the drain limit",
                     Phase::Draining => "it was drained",
-                    _ if withdrawn.contains(&id) => {
+                    _ if plan.moved.contains(&id) => "an offer that it may have has room",
+                    _ if plan.withdrawn.contains(&id) => {
                         let cap = self.planner.as_ref().and_then(|planner| planner.sizing().price_cap);
                         why_withdrawn(facts.map(|facts| facts.price), cap)
                     }

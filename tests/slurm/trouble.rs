@@ -4,6 +4,7 @@
 use hyper::Method;
 use tidegate_shared::names::metric;
 use tidegate_tests::client::Client;
+use tidegate_tests::config::Deployment;
 use tidegate_tests::deadline::eventually;
 
 use crate::fleet::Fleet;
@@ -124,5 +125,34 @@ async fn c2_no_room_is_told_everywhere_and_growth_goes_on_by_itself_once_there_i
         if third && !first { Ok(()) } else { Err(chat.to_string()) }
     })
     .await;
+    fleet.leaves_no_job().await;
+}
+
+#[tokio::test]
+async fn m1_what_waits_on_a_full_offer_is_ordered_on_a_dearer_one_once_the_price_cap_allows_it() {
+    let offer = |name: &str, price: f64| {
+        let mut table = toml::Table::from_iter([("name".to_owned(), toml::Value::from(name))]);
+        table.insert("price".to_owned(), price.into());
+        table
+    };
+    let mut gpu = offer("gpu", 1.0);
+    gpu.insert("gres".to_owned(), "gpu:1".into());
+    let offers = vec![toml::Value::from(gpu), toml::Value::from(offer("any", 3.0))];
+    let set = |deployment: Deployment| {
+        let sized = deployment.set("min", 3).set("max", 3).set("price_cap", 2.0);
+        sized.without("slurm", "gres").set("slurm.offer", offers.clone())
+    };
+    let Some(fleet) = Fleet::launch(set).await else { return };
+    fleet.gateway.ready_replicas(2).await;
+    eventually("the third waits", async || {
+        let chat = fleet.gateway.status().await["deployments"][0].clone();
+        if chat["decision"]["reason"] == "no_capacity" { Ok(()) } else { Err(chat.to_string()) }
+    })
+    .await;
+    let client = Client::h1(fleet.gateway.admin);
+    let raised = r#"{"price_cap": 3}"#;
+    let answer = client.send(Method::PUT, "/deployments/chat/sizing", &[], raised).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    fleet.gateway.ready_replicas(3).await;
     fleet.leaves_no_job().await;
 }

@@ -114,6 +114,12 @@ impl Deployment {
         put(&mut self.table, path, value.into());
         self
     }
+
+    /// Takes `key` out of the table at `table`.
+    pub fn without(mut self, table: &str, key: &str) -> Self {
+        self.table.get_mut(table).and_then(Value::as_table_mut).and_then(|table| table.remove(key));
+        self
+    }
 }
 
 /// Puts a value at a dotted path, making the tables on the way.

@@ -54,14 +54,19 @@ impl<'a> Ranked<'a> {
     }
 
     /// One for each of `count` replicas, while there is room.
-    fn places(&self, count: usize) -> impl Iterator<Item = &'a Offer> {
+    fn room(&self, count: usize) -> impl Iterator<Item = &'a Offer> {
         let room =
             move |offer: &Offer| offer.free.map_or(count, |free| usize::try_from(free).unwrap_or(count));
         let places =
             self.good.iter().flat_map(move |offer| std::iter::repeat_n(*offer, room(offer).min(count)));
+        places.take(count)
+    }
+
+    /// The same, and where there is none the offer on which the others wait.
+    fn places(&self, count: usize) -> impl Iterator<Item = &'a Offer> {
         let waiting = self.good.iter().copied().find(|offer| offer.queues).into_iter();
         let waiting = waiting.flat_map(move |offer| std::iter::repeat_n(offer, count));
-        places.chain(waiting).take(count)
+        self.room(count).chain(waiting).take(count)
     }
 }
 
@@ -83,6 +88,11 @@ pub fn choose(offers: &[Offer], sizing: &Sizing, count: usize) -> (Vec<Offer>, O
         _ => Blocked::NoFit,
     };
     (chosen, Some(blocked))
+}
+
+/// What the next `count` replicas would cost where they need not wait, in the order of [`choose`]; fewer where room ends.
+pub fn room(offers: &[Offer], sizing: &Sizing, count: usize) -> Vec<Price> {
+    Ranked::new(offers, sizing).room(count).map(|offer| offer.price).collect()
 }
 
 /// How large the next `count` replicas are, in the order of [`choose`]; the last stands for all further ones. What has no

@@ -43,8 +43,8 @@ pub struct Supply {
     pub offers: Vec<Offer>,
     /// What the gateway as a whole allows.
     pub grant: Grant,
-    /// Replicas on their way that the provider has taken and has no room for yet.
-    pub waiting: u32,
+    /// Replicas on their way that the provider has taken and has no room for yet, in order of id.
+    pub waiting: Vec<ReplicaId>,
     /// Replicas on their way that the provider has taken and does not start before somebody changes something.
     pub held: u32,
     /// Parked replicas that are still falling asleep.
@@ -61,6 +61,8 @@ pub struct Plan {
     /// Those that wait for a machine and may not have one any more: the credit is used up, or they cost more than the cap
     /// (M1, M3).
     pub withdrawn: Vec<ReplicaId>,
+    /// Those that wait for one though an offer that may be taken by now has room: they are ordered anew there (M1, M3).
+    pub moved: Vec<ReplicaId>,
     /// Replicas that may be parked (C6).
     pub parked: u32,
     /// Those of the parked ones that cannot be woken yet.
@@ -85,7 +87,8 @@ impl Plan {
         let keep_last = self.why.demand > 0 && self.why.reason != ScaleReason::MadeRoom;
         let Self { target, parked, leaving, .. } = *self;
         let (orders, falling) = (self.orders.clone(), self.falling.clone());
-        Goal { target, keep_last, orders, withdrawn: self.withdrawn.clone(), parked, falling, leaving }
+        let withdrawn = [self.withdrawn.as_slice(), &self.moved].concat();
+        Goal { target, keep_last, orders, withdrawn, parked, falling, leaving }
     }
 
     /// When the next replica can be ordered, which is `from` where nothing else keeps it (C1, C2). The gateway's cap does
@@ -213,10 +216,12 @@ impl Planner {
         let reasons = self.reasons(reason, stuck || self.is_over(counted.needed), missing, supply, now);
         let needs_room = missing.starts > 0 && only_the_cap(&reasons);
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
+        let (orders, withdrawn) = (self.orders(missing, supply, now), self.withdrawn(seen, &fleet, supply));
         Plan {
             target,
-            orders: self.orders(missing, supply, now),
-            withdrawn: self.withdrawn(seen, &fleet, supply),
+            moved: self.moved(seen, orders.len(), &withdrawn, supply),
+            orders,
+            withdrawn,
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },

@@ -356,10 +356,10 @@ impl Book {
         self.members.get(&id).is_some_and(|member| member.ordered_here)
     }
 
-    /// How many wait for room at their provider.
-    pub(super) fn waiting(&self) -> u32 {
-        let waits = |member: &&Member| member.queued && member.end.is_none() && !member.let_go;
-        u32::try_from(self.members.values().filter(waits).count()).unwrap_or(u32::MAX)
+    /// Those that wait for room at their provider, in order of id.
+    pub(super) fn waiting(&self) -> Vec<ReplicaId> {
+        let waits = |member: &Member| member.queued && member.end.is_none() && !member.let_go;
+        self.members.iter().filter(|(_, member)| waits(member)).map(|(id, _)| *id).collect()
     }
 
     /// How many their provider does not start as they are.

@@ -65,7 +65,7 @@ impl Control {
         self.status.looks_ahead(Outlook { check, offers, room, broke, paid });
         self.record(&plan.why);
         for action in actions {
-            self.execute(action, &seen, &plan.withdrawn);
+            self.execute(action, &seen, &plan);
         }
         self.fleet.hold_starts(starts);
         self.call_stops(now);

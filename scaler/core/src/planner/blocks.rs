@@ -5,10 +5,11 @@ use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::{Offer, Price};
+use tidegate_shared::replica::ReplicaFacts;
 use tidegate_shared::time::Instant;
 
 use super::{Census, Counted, Planner, Supply};
-use crate::offer::choose;
+use crate::offer::{choose, room};
 
 /// Of the replicas that there should be beyond those that count.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,7 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
 /// What keeps those from running that the provider has taken; what waiting does not mend comes first.
 fn at_provider(supply: &Supply) -> impl Iterator<Item = ScaleReason> {
     let held = (supply.held > 0).then_some(ScaleReason::ProviderHolds { count: supply.held });
-    held.into_iter().chain((supply.waiting > 0).then_some(ScaleReason::NoCapacity))
+    held.into_iter().chain((!supply.waiting.is_empty()).then_some(ScaleReason::NoCapacity))
 }
 
 /// Whether more are wanted for who waits, whatever the load needs.
@@ -119,6 +120,28 @@ impl Planner {
             !stays
         });
         may_not.map(|one| one.id).collect()
+    }
+
+    /// Those that wait on an offer without room though a dearer one has some beside that for `orders`: it could not be taken
+    /// when they were ordered (M1, M3). They never go to a cheaper one, so that none goes to and fro. `gone` are going anyway.
+    pub(super) fn moved(
+        &self,
+        seen: &Observation,
+        orders: usize,
+        gone: &[ReplicaId],
+        supply: &Supply,
+    ) -> Vec<ReplicaId> {
+        let Supply { offers, grant, waiting, .. } = supply;
+        if waiting.is_empty() || self.pause.left(seen.at).is_some() {
+            return Vec::new();
+        }
+        let may = |offer: &&Offer| !grant.is_spent() || !grant.costs(offer);
+        let may: Vec<Offer> = offers.iter().filter(may).cloned().collect();
+        let room = room(&may, &self.sizing, orders.saturating_add(waiting.len()));
+        let waits =
+            |one: &&ReplicaFacts| one.is_on_its_way() && waiting.contains(&one.id) && !gone.contains(&one.id);
+        let places = seen.replicas.iter().filter(waits).zip(room.into_iter().skip(orders));
+        places.filter(|(one, price)| *price > one.price).map(|(one, _)| one.id).collect()
     }
 
     /// What `count` replicas are started on as far as the credit goes.

@@ -211,7 +211,7 @@ fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
     let mut seen = engines.observe();
     let last = seen.replicas.len() - 1;
     seen.replicas[last].phase = Phase::Provisioning;
-    engines.supply.waiting = 1;
+    engines.supply.waiting = vec![seen.replicas[last].id];
     let plan = engines.planner.tick(&seen, &engines.supply);
     assert_eq!((plan.why.reason, plan.orders), (ScaleReason::NoCapacity, vec![]));
     engines.supply.held = 1;
@@ -220,7 +220,7 @@ fn c2_who_waits_for_room_at_the_provider_is_told_as_no_capacity() {
     assert_eq!(why.also, [ScaleReason::NoCapacity]);
     let told = "but the provider does not start 1 that is ordered, and waiting does not help; also, no offer has room";
     assert!(why.to_string().ends_with(told), "{why}");
-    (engines.supply.waiting, engines.supply.held) = (0, 0);
+    (engines.supply.waiting, engines.supply.held) = (Vec::new(), 0);
     let plan = engines.planner.tick(&seen, &engines.supply);
     assert_eq!(plan.why.reason, ScaleReason::OnTheirWay { count: 1 });
 }
@@ -231,6 +231,7 @@ fn c2_who_waits_for_room_at_max_is_told_before_max() {
     story.starting = 1;
     let seen = story.observation(97, 0, Duration::ZERO);
     let blocks = |waiting, supply: Supply| {
+        let waiting = vec![ReplicaId(2); waiting];
         let plan = story.planner.clone().tick(&seen, &Supply { waiting, ..supply });
         plan.why.blocks().map(ScaleReason::as_str).collect::<Vec<_>>()
     };

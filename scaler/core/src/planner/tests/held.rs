@@ -100,7 +100,7 @@ fn c2_who_waits_for_room_is_told_beside_what_else_blocks() {
     let mut engines = Engines::new(Sizing { rule, max: 8, ..Sizing::default() }, 1);
     engines.in_flight = 3 * 32;
     engines.add(Phase::Provisioning, 1);
-    engines.supply.waiting = 1;
+    engines.supply.waiting = vec![ReplicaId(2)];
     engines.supply.grant.credit = Some(Money(0));
     engines.supply.offers[0].price = Price(1);
     assert_eq!(words(&engines.second().why), ["no_credit", "no_capacity"]);
@@ -120,7 +120,7 @@ fn m1_m3_who_waits_for_a_machine_that_may_not_be_had_any_more_is_withdrawn() {
         let last = engines.replicas.last_mut().unwrap();
         (last.price, last.in_line) = (Price(2), in_line);
     }
-    engines.supply.waiting = 2;
+    engines.supply.waiting = vec![ReplicaId(2), ReplicaId(3)];
     let stops = |engines: &mut Engines| {
         let seen = engines.observe();
         let plan = engines.planner.clone().tick(&seen, &engines.supply);
@@ -154,6 +154,67 @@ fn m1_m3_who_waits_for_a_machine_that_may_not_be_had_any_more_is_withdrawn() {
     }
     engines.supply.grant.credit = Some(Money(0));
     assert_eq!(stops(&mut engines).len(), 1);
+}
+
+/// One at work, two that wait on the offer `a`, which is full and costs nothing or `price`, and a dearer one with room.
+fn in_line(sizing: Sizing, price: u64) -> Engines {
+    let offer =
+        |name, price, free| Offer { free, queues: true, ..Offer::new(name, Capacity::ONE, Price(price)) };
+    let rule = RuleChoice::Fixed(Rule::Concurrency);
+    let mut engines = Engines::new(Sizing { rule, max: 3, ..sizing }, 1);
+    engines.in_flight = 3 * 32;
+    engines.supply.offers = vec![offer("a", price, Some(0)), offer("b", price + 2, None)];
+    for _ in 0..2 {
+        engines.add(Phase::Provisioning, 1);
+        let last = engines.replicas.last_mut().unwrap();
+        (last.price, last.in_line) = (Price(price), true);
+    }
+    engines.supply.waiting = vec![ReplicaId(2), ReplicaId(3)];
+    engines
+}
+
+fn moved(engines: &mut Engines) -> Vec<u32> {
+    let plan = engines.planner.clone().tick(&engines.observe(), &engines.supply);
+    assert!(plan.moved.iter().all(|id| plan.goal().withdrawn.contains(id)) && plan.orders.is_empty());
+    plan.moved.iter().map(|id| id.0).collect()
+}
+
+#[test]
+fn m1_m3_who_waits_goes_where_there_is_room_once_that_may_be_taken() {
+    let capped = Sizing { price_cap: Some(Price(2)), ..Sizing::default() };
+    let mut engines = in_line(capped, 1);
+    assert_eq!(moved(&mut engines), [0; 0]);
+    engines.planner.resize(Sizing { price_cap: Some(Price(3)), ..engines.planner.sizing().clone() });
+    assert_eq!(moved(&mut engines), [2, 3]);
+    // They are ordered there once they are gone.
+    let mut after = in_line(Sizing::default(), 1);
+    after.replicas.truncate(1);
+    after.supply.waiting.clear();
+    let orders = after.second().orders;
+    assert_eq!(orders.iter().map(|offer| offer.name.as_str()).collect::<Vec<_>>(), ["b", "b"]);
+
+    // No more than find room, none that has some where it is, and none while nothing is ordered.
+    engines.supply.offers[1].free = Some(1);
+    assert_eq!(moved(&mut engines), [2]);
+    engines.supply.offers[0].free = Some(1);
+    assert_eq!(moved(&mut engines), [3]);
+    engines.supply.offers[0].free = None;
+    assert_eq!(moved(&mut engines), [0; 0]);
+    engines.supply.offers[0].free = Some(0);
+    engines.planner.start_failed(engines.now);
+    assert_eq!(moved(&mut engines), [0; 0]);
+
+    // The same of the credit.
+    let mut engines = in_line(Sizing::default(), 0);
+    engines.supply.grant.credit = Some(Money(-1));
+    assert_eq!(moved(&mut engines), [0; 0]);
+    engines.supply.grant.credit = Some(Money(5));
+    assert_eq!(moved(&mut engines), [2, 3]);
+
+    // Who waits on the dearer one stays there.
+    engines.replicas.iter_mut().for_each(|one| one.price = Price(2));
+    engines.supply.offers[0].free = Some(2);
+    assert_eq!(moved(&mut engines), [0; 0]);
 }
 
 #[test]

@@ -18,12 +18,11 @@ use crate::guard::pause::{Pause, STEADY};
 use crate::guard::window::Window;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
-use asked::Asked;
+use asked::Figures;
 use blocks::{Missing, is_urgent, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
-use reading::Sampled;
 
 mod asked;
 mod blocks;
@@ -198,10 +197,10 @@ impl Planner {
         self.watch(seen, &need, &fleet);
 
         let asked = self.asked(rule, seen, &fleet, supply);
-        let verdict = match Sampled::of(rule) {
+        let verdict = match &asked.figures {
             _ if !self.sizing.autoscale => self.switched_off(),
             None => self.by_demand(seen, &asked.need, &fleet),
-            Some(rule) => self.by_checks(rule, seen, &fleet, &asked),
+            Some(figures) => self.by_checks(figures, seen, &fleet),
         };
         let Verdict { target, reason } = self.made_room(verdict, &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
@@ -302,10 +301,9 @@ impl Planner {
         Verdict { target: self.sizing.floor(), reason: ScaleReason::AutoscaleOff }
     }
 
-    fn by_checks(&mut self, rule: Sampled, seen: &Observation, fleet: &Census, asked: &Asked) -> Verdict {
-        let Some(figures) = &asked.figures else { return self.by_demand(seen, &asked.need, fleet) };
+    fn by_checks(&mut self, figures: &Figures, seen: &Observation, fleet: &Census) -> Verdict {
         let (sizing, replacing) = (&self.sizing, self.replacing.is_some());
-        self.checks.decide(&Look { rule, seen, fleet, sizing, figures, replacing })
+        self.checks.decide(&Look { seen, fleet, sizing, figures, replacing })
     }
 
     /// How many are to count until what was lost is made good; `None` once it is, or where fewer are wanted by now.

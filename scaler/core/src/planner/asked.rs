@@ -30,6 +30,7 @@ pub(super) struct Asked {
 /// What the rules that look every 30 s go by at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
+    pub(super) rule: Sampled,
     pub(super) reading: Reading,
     /// Requests that wait inside the engines while nothing is free.
     pub(super) full: Option<Standing>,
@@ -102,6 +103,6 @@ impl Planner {
             Sampled::Jobs => (None, None),
         };
         let line = queue::need(seen, fleet.ready, fleet.on_the_way, STEP, sizing);
-        Figures { reading, full, crowd, line, resupplied }.asked(seen, fleet.current())
+        Figures { rule, reading, full, crowd, line, resupplied }.asked(seen, fleet.current())
     }
 }

@@ -47,7 +47,6 @@ pub(super) struct Checks {
 
 /// What one evaluation goes by.
 pub(super) struct Look<'a> {
-    pub(super) rule: Sampled,
     pub(super) seen: &'a Observation,
     pub(super) fleet: &'a Census,
     pub(super) sizing: &'a Sizing,
@@ -161,7 +160,7 @@ impl Checks {
                 self.confirm.check(true);
             }
         }
-        match (look.rule, more) {
+        match (look.figures.rule, more) {
             (Sampled::Jobs, Some(needed)) => return self.grow(look, needed, ScaleReason::Demand),
             (_, Some(needed)) if self.confirm.is_confirmed() => {
                 return self.grow(look, needed, ScaleReason::Demand);
@@ -213,7 +212,7 @@ impl Checks {
             return ScaleReason::AtMax;
         }
         if needed > current {
-            let of = if look.rule == Sampled::Jobs { 1 } else { CHECKS };
+            let of = if look.figures.rule == Sampled::Jobs { 1 } else { CHECKS };
             return ScaleReason::Confirming { seen: self.confirm.seen().min(of - 1), of };
         }
         if let (Spare::Yes, Some(waiting)) = (look.figures.reading.spare, look.figures.crowd)
@@ -238,7 +237,7 @@ impl Checks {
             (Spare::No, Some(percent)) if current > sizing.floor() => ScaleReason::Survivors { percent },
             (Spare::Unknown, _) => unknown(look),
             // One fewer would be comfortable; whether it could go too is nobody's question while the floor keeps it.
-            _ if look.rule == Sampled::Tokens && needed < current && current <= sizing.floor() => {
+            _ if look.figures.rule == Sampled::Tokens && needed < current && current <= sizing.floor() => {
                 ScaleReason::AtMin
             }
             _ => ScaleReason::Steady,
@@ -260,7 +259,7 @@ fn unknown(look: &Look<'_>) -> ScaleReason {
     let silent: Vec<_> = look.seen.replicas.iter().filter(silent).collect();
     let fresh = silent.iter().all(|replica| look.seen.at.since(replica.since) < FIRST_WORD);
     match u32::try_from(silent.len()) {
-        Ok(count @ 1..) if fresh && look.rule == Sampled::Tokens => ScaleReason::OnTheirWay { count },
+        Ok(count @ 1..) if fresh && look.figures.rule == Sampled::Tokens => ScaleReason::OnTheirWay { count },
         _ => ScaleReason::NoData,
     }
 }
@@ -268,7 +267,8 @@ fn unknown(look: &Look<'_>) -> ScaleReason {
 /// What a jump of the engines' queues asks for: a replica for each target's worth of those that wait in them (B3).
 fn burst(look: &Look<'_>, Jump { grew, waiting }: Jump) -> Option<Need> {
     let (ready, each) = (look.fleet.ready, look.sizing.target());
-    let applies = look.rule == Sampled::Tokens && token_load::is_burst(grew, ready.saturating_mul(each));
+    let applies =
+        look.figures.rule == Sampled::Tokens && token_load::is_burst(grew, ready.saturating_mul(each));
     applies.then(|| Need {
         replicas: ready.saturating_add(waiting.div_ceil(each).max(1)),
         cause: ScaleReason::Burst { grew },

@@ -143,7 +143,14 @@ pub enum ScaleReason {
         /// The cheapest of them.
         cheapest: Price,
     },
-    /// More are wanted, but no offer that would do has room (C2, M1).
+    /// No offer that would do within the price cap has room, and one beyond it has (C2, M1).
+    RoomOverCap {
+        /// The cap.
+        cap: Price,
+        /// The cheapest of those that have.
+        cheapest: Price,
+    },
+    /// More are wanted, but no offer that would do, and may be taken, has room (C2, M1).
     NoCapacity,
     /// More are wanted, but no offer is known to have the memory that the model needs (C2, M1).
     NoFit,
@@ -220,6 +227,9 @@ impl ScaleReason {
             Self::PriceCap { cap, cheapest } => {
                 format!("the price cap is {cap} and the cheapest offer is {cheapest}")
             }
+            Self::RoomOverCap { cap, cheapest } => {
+                format!("the price cap is {cap} and the cheapest offer with room is {cheapest}")
+            }
             Self::NoCapacity => "no offer has room".to_owned(),
             Self::NoFit => "no offer has the memory that the model needs".to_owned(),
             Self::NoCredit => "the credit is used up".to_owned(),
@@ -259,7 +269,7 @@ impl ScaleReason {
             Self::AutoscaleOff => "autoscale_off",
             Self::BackingOff { .. } => "backing_off",
             Self::Replacing => "replacing",
-            Self::PriceCap { .. } => "price_cap",
+            Self::PriceCap { .. } | Self::RoomOverCap { .. } => "price_cap",
             Self::NoCapacity => "no_capacity",
             Self::NoFit => "no_fit",
             Self::NoCredit => "no_credit",

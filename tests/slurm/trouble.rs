@@ -144,9 +144,10 @@ async fn m1_what_waits_on_a_full_offer_is_ordered_on_a_dearer_one_once_the_price
     };
     let Some(fleet) = Fleet::launch(set).await else { return };
     fleet.gateway.ready_replicas(2).await;
-    eventually("the third waits", async || {
+    eventually("the third waits, and the cap keeps it from the offer that has room", async || {
         let chat = fleet.gateway.status().await["deployments"][0].clone();
-        if chat["decision"]["reason"] == "no_capacity" { Ok(()) } else { Err(chat.to_string()) }
+        let blocked = chat["decision"]["blocked"] == serde_json::json!(["no_capacity", "price_cap"]);
+        if blocked { Ok(()) } else { Err(chat.to_string()) }
     })
     .await;
     let client = Client::h1(fleet.gateway.admin);

@@ -90,9 +90,17 @@ pub fn choose(offers: &[Offer], sizing: &Sizing, count: usize) -> (Vec<Offer>, O
     (chosen, Some(blocked))
 }
 
-/// What the next `count` replicas would cost where they need not wait, in the order of [`choose`]; fewer where room ends.
-pub fn room(offers: &[Offer], sizing: &Sizing, count: usize) -> Vec<Price> {
-    Ranked::new(offers, sizing).room(count).map(|offer| offer.price).collect()
+/// What the next `count` replicas would be started on where they need not wait, in the order of [`choose`]; fewer where room
+/// ends.
+pub fn room<'a>(offers: &'a [Offer], sizing: &Sizing, count: usize) -> Vec<&'a Offer> {
+    Ranked::new(offers, sizing).room(count).collect()
+}
+
+/// The cheapest offer over the price cap that would do and has room; `None` where the cap keeps nobody from room (M1).
+pub fn over_cap<'a>(offers: &'a [Offer], sizing: &Sizing) -> Option<&'a Offer> {
+    let cap = sizing.price_cap?;
+    let mut fitting = Ranked::new(offers, sizing).fitting.into_iter();
+    fitting.find(|offer| offer.price > cap && offer.free != Some(0))
 }
 
 /// How large the next `count` replicas are, in the order of [`choose`]; the last stands for all further ones. What has no

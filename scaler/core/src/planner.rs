@@ -29,6 +29,7 @@ mod blocks;
 mod census;
 mod checks;
 mod demand;
+mod line;
 mod queues;
 mod reading;
 
@@ -100,6 +101,8 @@ impl Plan {
             () if !self.orders.is_empty() || self.why.woken > 0 => Starts::From(from),
             // As many as may be are there: what would block one more keeps nobody waiting for those.
             () if self.why.reason == AtMax => Starts::From(from),
+            // All that are wanted are ordered, and what else is told bars other offers for those that wait.
+            () if self.why.target <= self.why.current && is(|block| *block == NoCapacity) => Starts::Stalled,
             () if is(|block| matches!(block, PriceCap { .. } | NoFit | NoCredit)) => Starts::Blocked,
             () if capped && !self.room_comes => Starts::Blocked,
             // With room under the cap there may be some at the provider.
@@ -212,15 +215,17 @@ impl Planner {
         let wanted = self.wanted(&reason, counted);
         let stuck = is_urgent(&reason) && target == current && target == self.sizing.ceiling();
         let reason = if stuck { ScaleReason::AtMax } else { reason };
-        let reasons = self.reasons(reason, stuck || self.is_over(counted.needed), missing, supply, now);
+        let orders = self.orders(missing, supply, now);
+        let line = self.line(seen, &fleet, orders.len(), supply);
+        let over = stuck || self.is_over(counted.needed);
+        let reasons = self.reasons(reason, over, missing, &line, (supply, now));
         let needs_room = missing.starts > 0 && only_the_cap(&reasons);
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
-        let (orders, withdrawn) = (self.orders(missing, supply, now), self.withdrawn(seen, &fleet, supply));
         Plan {
             target,
-            moved: self.moved(seen, orders.len(), &withdrawn, supply),
             orders,
-            withdrawn,
+            withdrawn: line.withdrawn,
+            moved: line.moved,
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },

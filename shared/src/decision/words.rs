@@ -150,13 +150,26 @@ impl ScaleDecision {
             | ScaleReason::NoCredit
             | ScaleReason::NoFit
             | ScaleReason::PriceCap { .. }
-            | ScaleReason::ProviderHolds { .. } => self.blocked(f),
+            | ScaleReason::ProviderHolds { .. }
+            | ScaleReason::RoomOverCap { .. } => self.blocked(f),
+        }
+    }
+
+    /// What `reason` blocks growth by, beside what else does.
+    fn block(&self, reason: &ScaleReason) -> String {
+        let bars =
+            |block: &ScaleReason| matches!(block, ScaleReason::RoomOverCap { .. } | ScaleReason::NoCredit);
+        match reason {
+            ScaleReason::NoCapacity if self.blocks().any(bars) => {
+                "no offer that may be taken has room".to_owned()
+            }
+            _ => reason.block(),
         }
     }
 
     /// Why more are wanted, and what blocks growth (C2).
     fn blocked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (wants, block) = (self.wants().unwrap_or_else(|| self.needs()), self.reason.block());
+        let (wants, block) = (self.wants().unwrap_or_else(|| self.needs()), self.block(&self.reason));
         match &self.reason {
             ScaleReason::BackingOff { .. } if self.wanted.is_some() => write!(f, "{wants}; {block}"),
             ScaleReason::BackingOff { .. } => f.write_str(&block),
@@ -170,7 +183,7 @@ impl fmt::Display for ScaleDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.cause(f)?;
         for block in &self.also {
-            write!(f, "; also, {}", block.block())?;
+            write!(f, "; also, {}", self.block(block))?;
         }
         match self.woken {
             0 => Ok(()),

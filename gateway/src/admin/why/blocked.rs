@@ -1,7 +1,7 @@
 //! Why growth cannot be had: the price cap, no room, no fit, the gateway's cap (C2, M1), and the credit (M3).
 
 use tidegate_scaler::control::Listed;
-use tidegate_scaler_core::offer::{Blocked, choose};
+use tidegate_scaler_core::offer::{Blocked, choose, over_cap};
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::offer::{Money, Offer, Price};
 use tidegate_shared::time::Duration;
@@ -18,6 +18,8 @@ const TOLD: usize = 6;
 const SOON: Duration = Duration::from_secs(60 * 60);
 /// What follows once the advice is taken.
 const THEN: &str = "; growth goes on by itself then";
+/// What to do where nothing else helps.
+const WAIT: &str = "wait for room at the provider; growth goes on by itself then";
 
 /// Scale-up blocked.
 pub(super) fn supply(facts: &Facts<'_>) -> Finding {
@@ -74,15 +76,37 @@ fn not_now(facts: &Facts<'_>) -> &'static str {
     }
 }
 
-/// All that are wanted are ordered, as far as `max` allows, and some of them wait until their provider has room; and what
-/// to do about it.
-fn in_line(facts: &Facts<'_>) -> Option<(String, String)> {
+/// All that are wanted are ordered, as far as `max` allows, and some of them wait until their provider has room.
+fn line(facts: &Facts<'_>) -> Option<String> {
     facts.block(|block| *block == ScaleReason::NoCapacity)?;
     let missing = facts.decision()?.target.saturating_sub(facts.current());
     let some = Some(facts.in_line()).filter(|some| *some > 0 && missing == 0)?;
     let (are, wait) = (pick(some, "is", "are"), pick(some, "waits", "wait"));
-    let text = format!("{} {are} ordered and {wait} for room in the provider's line", count(some, "replica"));
-    Some((text, format!("wait for room at the provider{THEN}")))
+    Some(format!("{} {are} ordered and {wait} for room in the provider's line", count(some, "replica")))
+}
+
+/// The same, with what the price cap keeps them from, and what to do about it.
+fn in_line(facts: &Facts<'_>) -> Option<(String, String)> {
+    let line = line(facts)?;
+    let beyond = facts.block(|block| matches!(block, ScaleReason::RoomOverCap { .. }));
+    Some(match beyond {
+        Some(ScaleReason::RoomOverCap { cap, cheapest }) => {
+            let name = facts.offers().iter().find(|offer| has_room(offer) && offer.price == *cheapest);
+            let name = name.map_or("another offer", |offer| &offer.name);
+            let text = format!("{line}; {name} at {cheapest} has room, but the price cap is {cap}");
+            (text, wait_or_raise(*cheapest))
+        }
+        _ => (line, WAIT.to_owned()),
+    })
+}
+
+fn has_room(offer: &Offer) -> bool {
+    offer.free != Some(0)
+}
+
+/// What to do where no offer within the cap has room, and one at `price` beyond it has.
+fn wait_or_raise(price: Price) -> String {
+    format!("wait for room, or raise price_cap to {price} or more{THEN}")
 }
 
 /// What each that waits for room waits for.
@@ -152,11 +176,7 @@ fn what(facts: &Facts<'_>, blocked: Blocked) -> String {
                 .price_cap
                 .map(|cap| format!(" within the price cap of {cap}"))
                 .unwrap_or_default();
-            let dearer = all
-                .iter()
-                .filter(fits)
-                .filter(|offer| !within(offer) && offer.free != Some(0))
-                .min_by_key(|offer| offer.price);
+            let dearer = over_cap(all, facts.sizing);
             let dearer =
                 dearer.map(|offer| format!("; the next with room is {}", told(offer))).unwrap_or_default();
             let said = facts.view.no_room.as_deref().and_then(|said| said.lines().next());
@@ -185,10 +205,10 @@ fn of_those(usable: u64) -> String {
 fn advice(facts: &Facts<'_>, blocked: Blocked) -> String {
     match blocked {
         Blocked::PriceCap { cheapest, .. } => format!("raise price_cap to {cheapest} or more{THEN}"),
-        Blocked::NoCapacity if facts.sizing.price_cap.is_some() => {
-            format!("wait for room, or raise price_cap so that more offers come into question{THEN}")
+        Blocked::NoCapacity => {
+            let over = over_cap(facts.offers(), facts.sizing);
+            over.map_or_else(|| WAIT.to_owned(), |offer| wait_or_raise(offer.price))
         }
-        Blocked::NoCapacity => format!("wait for room at the provider{THEN}"),
         Blocked::NoFit => "offer a larger machine, or correct what the model is said to need".to_owned(),
     }
 }
@@ -267,7 +287,11 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
     let text = format!("the credit is used up (balance {}, {spent}): {runs}", left);
     let advice = format!("raise the credit{THEN}");
     match block {
-        Some(_) => line.now(format!("{text}; {}", wanted(facts))).advise(advice),
+        Some(_) => {
+            let ordered = self::line(facts).filter(|_| facts.offers().iter().any(has_room));
+            let wanted = ordered.map(|line| format!("{line}, and what has room costs"));
+            line.now(format!("{text}; {}", wanted.unwrap_or_else(|| self::wanted(facts)))).advise(advice)
+        }
         _ => line.ahead(format!("{text}; {}", not_now(facts))).advise(advice),
     }
 }

@@ -157,7 +157,7 @@ pub(super) fn not_yet(facts: &Facts<'_>) -> Finding {
     let (current, needed) = (facts.current(), decision.needed);
     match &decision.reason {
         ScaleReason::Confirming { seen, of } => confirming(facts, decision, *seen, *of),
-        _ if is_held(&decision.reason) => {
+        _ if is_held(&decision.reason) && !all_ordered(facts, decision) => {
             line.no(format!("{}; what keeps it from growing is told beside", facts.needs(decision)))
         }
         _ if decision.target > current && decision.target > decision.current => {
@@ -188,6 +188,12 @@ fn cause(facts: &Facts<'_>, decision: &ScaleDecision) -> String {
 /// Something else than time and steps holds the fleet, and has a finding of its own.
 fn is_held(reason: &ScaleReason) -> bool {
     reason.blocks() || matches!(reason, ScaleReason::AutoscaleOff | ScaleReason::NoData)
+}
+
+/// As many are ordered as are wanted, and only room is missing for some of them.
+fn all_ordered(facts: &Facts<'_>, decision: &ScaleDecision) -> bool {
+    let there = facts.current();
+    decision.reason == ScaleReason::NoCapacity && decision.target.max(decision.needed) <= there
 }
 
 fn confirming(facts: &Facts<'_>, decision: &ScaleDecision, seen: u32, of: u32) -> Finding {

@@ -4,7 +4,7 @@
 use tidegate_scaler::control::ControlView;
 use tidegate_scaler_core::budget::Room;
 use tidegate_scaler_core::config::Sizing;
-use tidegate_scaler_core::offer::{Blocked, choose};
+use tidegate_scaler_core::offer::{Blocked, choose, over_cap};
 use tidegate_shared::demand::Observation;
 use tidegate_shared::offer::Money;
 use tidegate_shared::replica::{Phase, ReplicaFacts};
@@ -60,7 +60,13 @@ pub(in crate::admin) fn startless(
             format!("the price cap is {cap} and the cheapest offer costs {cheapest}")
         }
         Blocked::NoCapacity if outlook.offers.is_empty() => "the provider offers nothing".to_owned(),
-        Blocked::NoCapacity => "no offer has room".to_owned(),
+        Blocked::NoCapacity => match sizing.price_cap.zip(over_cap(&outlook.offers, sizing)) {
+            Some((cap, dearer)) => {
+                let next = dearer.price;
+                format!("no offer within the price cap of {cap} has room, and the next that has costs {next}")
+            }
+            None => "no offer has room".to_owned(),
+        },
         Blocked::NoFit => "no offer has the memory that the model needs".to_owned(),
     };
     of(Line::Blocked, &why)

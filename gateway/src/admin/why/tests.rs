@@ -322,5 +322,6 @@ fn e2_fewer_than_expected_tells_who_is_on_the_way_and_the_step() {
 
 mod blocked;
 mod idle;
+mod line;
 mod order;
 mod trouble;

@@ -2,14 +2,12 @@
 //! failed just now, the credit, the offers, the gateway's cap, `max`. It never says how many are missing.
 
 use tidegate_shared::decision::ScaleReason;
-use tidegate_shared::demand::Observation;
-use tidegate_shared::id::ReplicaId;
-use tidegate_shared::offer::{Offer, Price};
-use tidegate_shared::replica::ReplicaFacts;
+use tidegate_shared::offer::Offer;
 use tidegate_shared::time::Instant;
 
+use super::line::InLine;
 use super::{Census, Counted, Planner, Supply};
-use crate::offer::{choose, room};
+use crate::offer::{Blocked, choose, over_cap};
 
 /// Of the replicas that there should be beyond those that count.
 #[derive(Clone, Copy, Debug)]
@@ -67,12 +65,6 @@ pub(super) fn only_the_cap((reason, also): &(ScaleReason, Vec<ScaleReason>)) -> 
     blocks.next().is_some_and(cap) && blocks.next().is_none()
 }
 
-/// What keeps those from running that the provider has taken; what waiting does not mend comes first.
-fn at_provider(supply: &Supply) -> impl Iterator<Item = ScaleReason> {
-    let held = (supply.held > 0).then_some(ScaleReason::ProviderHolds { count: supply.held });
-    held.into_iter().chain((!supply.waiting.is_empty()).then_some(ScaleReason::NoCapacity))
-}
-
 /// Whether more are wanted for who waits, whatever the load needs.
 pub(super) fn is_urgent(reason: &ScaleReason) -> bool {
     matches!(reason, ScaleReason::QueueWait | ScaleReason::FromZero | ScaleReason::Burst { .. })
@@ -103,45 +95,6 @@ impl Planner {
         }
         let count = supply.grant.room.map_or(starts, |room| room.left.min(starts));
         self.affordable(count, lost.min(count), supply)
-    }
-
-    /// Those that wait for a machine and would get one that they may not have any more: they cost more than the cap, or
-    /// anything while the credit is used up. Those that stand for one that ran stay, the first that were ordered.
-    pub(super) fn withdrawn(&self, seen: &Observation, fleet: &Census, supply: &Supply) -> Vec<ReplicaId> {
-        let grant = &supply.grant;
-        let lost = self.ran.saturating_sub(fleet.current().saturating_sub(fleet.in_line));
-        let mut lost = usize::try_from(lost).unwrap_or(usize::MAX);
-        let dear = |price| self.sizing.price_cap.is_some_and(|cap| price > cap);
-        let paid = |price| grant.is_spent() && (price > Price::FREE || grant.fee > Price::FREE);
-        let in_line = seen.replicas.iter().filter(|one| one.in_line && one.is_on_its_way());
-        let may_not = in_line.filter(|one| {
-            let stays = !dear(one.price) && (!paid(one.price) || lost > 0);
-            lost = lost.saturating_sub(usize::from(stays));
-            !stays
-        });
-        may_not.map(|one| one.id).collect()
-    }
-
-    /// Those that wait on an offer without room though a dearer one has some beside that for `orders`: it could not be taken
-    /// when they were ordered (M1, M3). They never go to a cheaper one, so that none goes to and fro. `gone` are going anyway.
-    pub(super) fn moved(
-        &self,
-        seen: &Observation,
-        orders: usize,
-        gone: &[ReplicaId],
-        supply: &Supply,
-    ) -> Vec<ReplicaId> {
-        let Supply { offers, grant, waiting, .. } = supply;
-        if waiting.is_empty() || self.pause.left(seen.at).is_some() {
-            return Vec::new();
-        }
-        let may = |offer: &&Offer| !grant.is_spent() || !grant.costs(offer);
-        let may: Vec<Offer> = offers.iter().filter(may).cloned().collect();
-        let room = room(&may, &self.sizing, orders.saturating_add(waiting.len()));
-        let waits =
-            |one: &&ReplicaFacts| one.is_on_its_way() && waiting.contains(&one.id) && !gone.contains(&one.id);
-        let places = seen.replicas.iter().filter(waits).zip(room.into_iter().skip(orders));
-        places.filter(|(one, price)| *price > one.price).map(|(one, _)| one.id).collect()
     }
 
     /// What `count` replicas are started on as far as the credit goes.
@@ -189,18 +142,25 @@ impl Planner {
         if starts == 0 {
             return Vec::new();
         }
-        let failures = self.pause.failures();
-        let pause = self.pause.left(now).map(|retry_in| ScaleReason::BackingOff { failures, retry_in });
         let credit = self.is_broke(starts, lost, supply).then_some(ScaleReason::NoCredit);
         let room = supply.grant.room.filter(|room| room.left < starts);
         let cap = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
         // Where the gateway has no room at all, whether an offer would do is asked for one.
         let count = room.map_or(starts, |room| room.left.max(1));
         let offer = choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).1;
+        let over = self.sizing.price_cap.zip(over_cap(&supply.offers, &self.sizing));
+        let over = over.filter(|_| offer == Some(Blocked::NoCapacity));
+        let dearer = over.map(|(cap, dearer)| ScaleReason::RoomOverCap { cap, cheapest: dearer.price });
         let offer = offer.map(ScaleReason::from);
         let full = room.is_some_and(|room| room.left == 0);
-        let last = if full { [cap, offer] } else { [offer, cap] };
-        [pause, credit].into_iter().chain(last).flatten().collect()
+        let last = if full { [cap, offer, dearer] } else { [offer, dearer, cap] };
+        [self.pausing(now), credit].into_iter().chain(last).flatten().collect()
+    }
+
+    /// That a start has failed, and the next one waits.
+    pub(super) fn pausing(&self, now: Instant) -> Option<ScaleReason> {
+        let failures = self.pause.failures();
+        self.pause.left(now).map(|retry_in| ScaleReason::BackingOff { failures, retry_in })
     }
 
     /// The reason of a decision that has `reason` to want so many, and what else keeps the fleet from growing. `over`:
@@ -210,14 +170,15 @@ impl Planner {
         reason: ScaleReason,
         over: bool,
         missing: Missing,
-        supply: &Supply,
-        now: Instant,
+        line: &InLine,
+        (supply, now): (&Supply, Instant),
     ) -> (ScaleReason, Vec<ScaleReason>) {
+        let at_provider = || line.blocks.iter();
         if missing.starts > 0 {
             let mut blocks = self.refusals(missing.starts, missing.lost, supply, now);
             // Some of those that were ordered before are still there.
             if !blocks.is_empty() {
-                let others: Vec<_> = at_provider(supply).filter(|block| !blocks.contains(block)).collect();
+                let others: Vec<_> = at_provider().filter(|block| !blocks.contains(block)).cloned().collect();
                 blocks.extend(others);
             }
             blocks.extend(
@@ -230,16 +191,15 @@ impl Planner {
         }
         match reason {
             ScaleReason::OnTheirWay { .. } => {
-                let mut blocks = at_provider(supply);
+                let mut blocks = at_provider().cloned();
                 (blocks.next().unwrap_or(reason), blocks.collect())
             }
             // What would block the next one, were max no bound. Those up to max come first.
             ScaleReason::AtMax if over && missing.woken == 0 => {
                 let mut blocks = self.refusals(u32::from(missing.beyond), 0, supply, now);
                 blocks.insert(0, ScaleReason::AtMax);
-                let first: Vec<_> = at_provider(supply).collect();
-                blocks.retain(|block| !first.contains(block));
-                blocks.splice(0..0, first);
+                blocks.retain(|block| !line.blocks.contains(block));
+                blocks.splice(0..0, at_provider().cloned());
                 (blocks.remove(0), blocks)
             }
             reason => (reason, Vec::new()),
@@ -258,7 +218,7 @@ impl Planner {
         let missing = Missing::of(target, self.sizing.ceiling(), self.ran.min(target), fleet, supply);
         let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
         let mut blocks = self.refusals(missing.starts.max(next), missing.lost, supply, now);
-        blocks.retain(|block| *block != ScaleReason::NoCapacity);
+        blocks.retain(|block| !matches!(block, ScaleReason::NoCapacity | ScaleReason::RoomOverCap { .. }));
         blocks.extend(self.at_max(over, missing));
         blocks
     }

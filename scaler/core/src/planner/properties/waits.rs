@@ -1,5 +1,6 @@
-//! A fleet that refuses, or lets wait for too long, and does not grow has a block, held or not, by every rule; and what a
-//! held evaluation tells is what one that acts would (C2). 10,000 cases.
+//! A fleet that refuses, or lets wait for too long, and does not grow has a block, held or not, by every rule; what a held
+//! evaluation tells is what one that acts would; and what is told of who waits at the provider is what bars him from room
+//! elsewhere, and nothing else (C2). 10,000 cases each.
 
 use proptest::prelude::*;
 use tidegate_shared::decision::Rule;
@@ -127,5 +128,95 @@ proptest! {
             let next = free.tick(&moment.observation(seen.at + TICK), &plenty());
             prop_assert!(!next.orders.is_empty(), "C2: {}", next.why);
         }
+    }
+
+    #[test]
+    fn c2_m1_m3_who_waits_is_told_each_cause_that_bars_an_offer_with_room_and_no_other(line in lines()) {
+        let now = Instant::ZERO + TICK;
+        let all = [Bar::Cap, Bar::Credit, Bar::Pause];
+        let goes = |lifted: &[Bar]| line.plan(lifted, now);
+        let plan = goes(&[]);
+        prop_assert!(plan.withdrawn.is_empty(), "what they wait on they may have");
+        let told: Vec<Bar> = all.into_iter().filter(|bar| bar.is_told(&plan.why)).collect();
+        let open = goes(&all).moved.len();
+        prop_assert_eq!(goes(&told).moved.len(), open, "all that bars is told: {}", plan.why);
+        for bar in told {
+            let others: Vec<Bar> = all.into_iter().filter(|other| *other != bar).collect();
+            prop_assert!(goes(&others).moved.len() < open, "it bars whatever the others do: {:?} {}", bar, plan.why);
+        }
+    }
+}
+
+/// What can bar an offer from who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bar {
+    Cap,
+    Credit,
+    Pause,
+}
+
+impl Bar {
+    fn is_told(self, why: &ScaleDecision) -> bool {
+        let word = match self {
+            Self::Cap => "price_cap",
+            Self::Credit => "no_credit",
+            Self::Pause => "backing_off",
+        };
+        why.blocks().any(|block| block.as_str() == word)
+    }
+}
+
+/// As many as are wanted are ordered, and wait on the cheapest offer.
+#[derive(Clone, Debug)]
+struct Line {
+    waits: u32,
+    /// Price and room of each offer, the cheapest first.
+    offers: Vec<(u64, Option<u32>)>,
+    cap: Option<u64>,
+    broke: bool,
+    paused: bool,
+}
+
+fn lines() -> impl Strategy<Value = Line> {
+    let offers = proptest::collection::vec((0..4u64, proptest::option::of(0..3u32)), 1..5);
+    let bars = (proptest::option::of(0..4u64), any::<bool>(), proptest::bool::weighted(0.2));
+    (1..4u32, offers, bars).prop_map(|(waits, mut offers, (cap, broke, paused))| {
+        offers.sort_unstable();
+        offers[0].0 = if broke { 0 } else { offers[0].0 };
+        let cap = cap.map(|more: u64| offers[0].0 + more);
+        Line { waits, offers, cap, broke, paused }
+    })
+}
+
+impl Line {
+    fn plan(&self, lifted: &[Bar], at: Instant) -> Plan {
+        let holds = |bar, holds| holds && !lifted.contains(&bar);
+        let price_cap = self.cap.map(Price).filter(|_| holds(Bar::Cap, true));
+        let rule = RuleChoice::Fixed(Rule::Concurrency);
+        let mut planner =
+            Planner::new(Sizing { rule, max: 1 + self.waits, price_cap, ..Sizing::default() }, at);
+        if holds(Bar::Pause, self.paused) {
+            planner.start_failed(at);
+        }
+        let one = |id, phase| ReplicaFacts::new(ReplicaId(id), phase, Instant::ZERO, Capacity::ONE);
+        let price = Price(self.offers[0].0);
+        let line = (2..2 + self.waits).map(|id| ReplicaFacts {
+            price,
+            in_line: true,
+            ..one(id, Phase::Provisioning)
+        });
+        let replicas: Vec<_> = std::iter::once(one(1, Phase::Ready)).chain(line).collect();
+        let waiting = replicas.iter().skip(1).map(|replica| replica.id).collect();
+        let in_flight = 32 * (1 + self.waits);
+        let seen = Observation { at, in_flight, replicas, ..Observation::default() };
+        let offer = |(at, (price, free)): (usize, &(u64, Option<u32>))| Offer {
+            free: *free,
+            queues: true,
+            ..Offer::new(&format!("gpu-{at}"), Capacity::ONE, Price(*price))
+        };
+        let offers = self.offers.iter().enumerate().map(offer).collect();
+        let credit = holds(Bar::Credit, self.broke).then_some(Money(0));
+        let grant = Grant { credit, ..Grant::default() };
+        planner.tick(&seen, &Supply { offers, grant, waiting, ..Supply::default() })
     }
 }

@@ -217,6 +217,76 @@ fn m1_m3_who_waits_goes_where_there_is_room_once_that_may_be_taken() {
     assert_eq!(moved(&mut engines), [0; 0]);
 }
 
+/// What is told while nothing of what is in line moves, or leaves it, and nobody who comes is refused for it.
+fn kept(engines: &mut Engines) -> (Vec<&'static str>, String) {
+    let plan = engines.planner.clone().tick(&engines.observe(), &engines.supply);
+    assert!(plan.goal().withdrawn.is_empty() && plan.orders.is_empty(), "{}", plan.why);
+    assert_eq!((plan.target, plan.starts(Instant::ZERO)), (3, Starts::Stalled), "{}", plan.why);
+    (words(&plan.why), plan.why.to_string())
+}
+
+#[test]
+fn c2_m1_m3_what_keeps_who_waits_from_an_offer_with_room_is_told_beside_the_wait() {
+    let capped = |cap| Sizing { price_cap: Some(Price(cap)), ..Sizing::default() };
+    let waits = "96 in progress need 3, but no offer that may be taken has room; also, ";
+    let mut engines = in_line(capped(2_000_000), 1_000_000);
+    engines.supply.offers[1].price = Price(3_000_000);
+    let cap = "the price cap is $2.00/h and the cheapest offer with room is $3.00/h";
+    assert_eq!(kept(&mut engines), (vec!["no_capacity", "price_cap"], format!("{waits}{cap}")));
+    // Raising the cap changes nothing where the dearer one is full too, or too small.
+    let mut full = in_line(capped(2), 1);
+    full.supply.offers[1].free = Some(0);
+    let none = (vec!["no_capacity"], "96 in progress need 3, but no offer has room".to_owned());
+    assert_eq!(kept(&mut full), none);
+    let mut small = in_line(Sizing { memory: Some(2), ..capped(2) }, 1);
+    (small.supply.offers[0].memory, small.supply.offers[1].memory) = (Some(2), Some(1));
+    assert_eq!(kept(&mut small), none);
+
+    let mut poor = in_line(Sizing::default(), 0);
+    poor.supply.grant.credit = Some(Money(-1));
+    let told = (vec!["no_capacity", "no_credit"], format!("{waits}the credit is used up"));
+    assert_eq!(kept(&mut poor), told);
+    poor.supply.offers[1].free = Some(0);
+    assert_eq!(kept(&mut poor), none);
+    // Each that holds, whatever else does: both are to be removed, or the time is to pass.
+    let mut both = in_line(capped(1), 0);
+    both.supply.grant.credit = Some(Money(-1));
+    assert_eq!(kept(&mut both).0, ["no_capacity", "price_cap", "no_credit"]);
+    both.planner.start_failed(both.now);
+    assert_eq!(kept(&mut both).0, ["no_capacity", "backing_off", "price_cap", "no_credit"]);
+
+    // The cap is none of it where what may be had with credit is enough.
+    let mut engines = in_line(capped(2), 0);
+    engines.supply.grant.credit = Some(Money(0));
+    engines.supply.offers.push(Offer::new("c", Capacity::ONE, Price(3)));
+    assert_eq!(kept(&mut engines).0, ["no_capacity", "no_credit"]);
+    engines.supply.offers[1].free = Some(1);
+    assert_eq!(kept(&mut engines).0, ["no_capacity", "price_cap", "no_credit"]);
+    // Nor for who goes elsewhere by now.
+    engines.supply.grant.credit = None;
+    engines.supply.offers[1].free = Some(2);
+    let plan = engines.planner.clone().tick(&engines.observe(), &engines.supply);
+    assert_eq!((plan.moved.len(), words(&plan.why)), (2, vec!["no_capacity"]));
+}
+
+#[test]
+fn c2_m1_the_cap_is_told_beside_the_full_offers_within_it_where_nothing_can_wait() {
+    let offer = |name, price, free| Offer { free, ..Offer::new(name, Capacity::ONE, Price(price)) };
+    let rule = RuleChoice::Fixed(Rule::Concurrency);
+    let sizing = Sizing { rule, max: 8, price_cap: Some(Price(2)), ..Sizing::default() };
+    let told = |dear: Offer| {
+        let mut engines = Engines::new(sizing.clone(), 1);
+        (engines.in_flight, engines.supply.offers) = (3 * 32, vec![offer("a", 1, Some(0)), dear]);
+        let seen = engines.observe();
+        let held = words(&engines.planner.hold(&seen, &engines.supply));
+        assert_eq!(held, ["provider_error"], "nobody knows of room");
+        let plan = engines.planner.tick(&seen, &engines.supply);
+        (words(&plan.why), plan.starts(Instant::ZERO))
+    };
+    assert_eq!(told(offer("b", 3, None)), (vec!["no_capacity", "price_cap"], Starts::Stalled));
+    assert_eq!(told(offer("b", 3, Some(0))), (vec!["no_capacity"], Starts::Stalled));
+}
+
 #[test]
 fn c1_e1_a_fleet_that_was_replaced_is_told_to_cool_and_not_to_be_held_by_min() {
     let mut story = Story::new(sizing(1, 8), 3);

@@ -331,10 +331,15 @@ impl ScaleDecision {
     /// Everything that keeps the fleet from growing now (C2); nothing where nothing does. `max` does not keep those from
     /// growing that are brought back to it and are enough.
     pub fn blocks(&self) -> impl Iterator<Item = &ScaleReason> {
-        let enough = self.target < self.current && self.needed <= self.target;
+        let enough = self.is_too_large();
         let blocks =
             move |reason: &&ScaleReason| reason.blocks() && !(enough && **reason == ScaleReason::AtMax);
         std::iter::once(&self.reason).chain(&self.also).filter(blocks)
+    }
+
+    /// More are there than there should be, which are enough.
+    fn is_too_large(&self) -> bool {
+        self.target < self.current && self.needed <= self.target
     }
 }
 

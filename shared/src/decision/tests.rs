@@ -281,3 +281,60 @@ fn b3_e1_who_waits_inside_the_engines_is_told_with_what_that_needs() {
         "memory is 1 % full, which needs 2; with one fewer, 4 would wait inside the engines"
     );
 }
+
+/// What is told of so many that are there, needed and wanted, by a rule that knows how full the memory is, or by jobs.
+fn told(
+    rule: Rule,
+    (current, needed, target): (u32, u32, u32),
+    wanted: ScaleReason,
+    reason: ScaleReason,
+) -> String {
+    let decision = ScaleDecision {
+        at: Instant::ZERO,
+        rule,
+        demand: 0,
+        queued: 0,
+        promised: 0,
+        oldest_wait: Duration::ZERO,
+        load: (rule == Rule::TokenLoad).then_some(0),
+        engine_queue: 0,
+        waiters: 0,
+        current,
+        needed,
+        target,
+        woken: 0,
+        wanted: Some(Box::new(wanted)),
+        reason,
+        also: Vec::new(),
+    };
+    decision.to_string()
+}
+
+#[test]
+fn e1_c2_what_the_load_does_not_need_any_more_is_not_told_as_what_it_needs() {
+    for rule in [Rule::TokenLoad, Rule::Jobs] {
+        let line =
+            |count, counts| told(rule, counts, ScaleReason::OnTheirWay { count }, ScaleReason::NoCapacity);
+        assert_eq!(line(1, (1, 0, 1)), "1 is on its way, but no offer has room");
+        assert_eq!(line(1, (2, 1, 2)), "1 is on its way, but no offer has room", "the ready one is enough");
+        assert_eq!(line(2, (3, 1, 3)), "2 are on their way, but no offer has room");
+        // What the last check found stays wanted, and what was there before the first one.
+        for wanted in [ScaleReason::Demand, ScaleReason::Step { most: 2 }] {
+            let text = told(rule, (1, 0, 3), wanted, ScaleReason::NoCredit);
+            assert_eq!(text, "3 are wanted until the next check, but the credit is used up");
+        }
+    }
+    let line = ScaleReason::OnTheirWay { count: 1 };
+    let text = told(Rule::TokenLoad, (2, 2, 2), line, ScaleReason::NoCapacity);
+    assert_eq!(text, "memory is 0 % full, which needs 2, but no offer has room");
+}
+
+#[test]
+fn e1_a6_a_fleet_that_is_brought_back_to_max_is_told_how_many_go_and_not_what_it_needs() {
+    let over = |counts| told(Rule::TokenLoad, counts, ScaleReason::AtMax, ScaleReason::AtMax);
+    assert_eq!(over((3, 0, 2)), "3 are there, but max is 2, so 1 goes");
+    assert_eq!(over((1, 0, 0)), "1 is there, but max is 0, so 1 goes");
+    assert_eq!(over((6, 2, 2)), "6 are there, but max is 2, so 4 go");
+    assert_eq!(over((3, 3, 2)), "memory is 0 % full, which needs 3, but max is 2");
+    assert_eq!(over((2, 3, 2)), "memory is 0 % full, which needs 3, but max is 2");
+}

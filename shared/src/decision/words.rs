@@ -47,12 +47,26 @@ impl ScaleDecision {
                 Some(self.waited().unwrap_or_else(|| "a request waited too long".to_owned()))
             }
             Some(ScaleReason::FromZero) => Some(self.first_asked()),
-            Some(cause @ (ScaleReason::AutoscaleOff | ScaleReason::Burst { .. })) => Some(
-                Self { reason: cause.clone(), also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
-                    .to_string(),
-            ),
+            // What is ordered stays so, and what is wanted does until the next check, though the load needs less by now.
+            Some(cause @ ScaleReason::OnTheirWay { .. }) if self.needed < self.target => {
+                Some(Self { reason: cause.clone(), ..self.bare() }.to_string())
+            }
+            Some(ScaleReason::Demand | ScaleReason::Step { .. })
+                if self.needed < self.target && self.rule != Rule::Concurrency =>
+            {
+                let (target, are) = (self.target, are(self.target));
+                Some(format!("{target} {are} wanted until the next check"))
+            }
+            Some(cause @ (ScaleReason::AutoscaleOff | ScaleReason::Burst { .. })) => {
+                Some(Self { reason: cause.clone(), ..self.bare() }.to_string())
+            }
             _ => None,
         }
+    }
+
+    /// The same figures, where nothing else is told beside the reason.
+    fn bare(&self) -> Self {
+        Self { also: Vec::new(), wanted: None, woken: 0, ..self.clone() }
     }
 
     /// Who asks for one more than the load needs (A3): `a request has waited 1.2 s, 3 queued`, or `2 were refused and told to come
@@ -110,9 +124,7 @@ impl ScaleDecision {
             ScaleReason::Confirming { seen, of } => write!(f, "{needs}, confirming {seen}/{of}"),
             ScaleReason::Step { most } => write!(f, "{needs}, at most {most} are added at a time"),
             ScaleReason::BelowMin => write!(f, "min is {target}"),
-            ScaleReason::AtMax => {
-                write!(f, "{}, but max is {target}", self.wants().unwrap_or(needs))
-            }
+            ScaleReason::AtMax => self.at_max(f),
             ScaleReason::AtMin => write!(f, "{needs}, but min is {target}"),
             ScaleReason::OnTheirWay { count: 1 } => f.write_str("1 is on its way"),
             ScaleReason::OnTheirWay { count } => write!(f, "{count} are on their way"),
@@ -155,6 +167,17 @@ impl ScaleDecision {
         }
     }
 
+    /// How `max` bounds the fleet: more are wanted, or some have to go.
+    fn at_max(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (there, max) = (self.current, self.target);
+        if self.is_too_large() {
+            let over = there - max;
+            let go = if over == 1 { "goes" } else { "go" };
+            return write!(f, "{there} {} there, but max is {max}, so {over} {go}", are(there));
+        }
+        write!(f, "{}, but max is {max}", self.wants().unwrap_or_else(|| self.needs()))
+    }
+
     /// What `reason` blocks growth by, beside what else does.
     fn block(&self, reason: &ScaleReason) -> String {
         let bars =
@@ -176,6 +199,10 @@ impl ScaleDecision {
             _ => write!(f, "{wants}, but {block}"),
         }
     }
+}
+
+fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }
 
 /// Why the target is what it is, for people: the reason with its numbers, to follow "wants 2 replicas: ".

@@ -76,6 +76,16 @@ fn not_now(facts: &Facts<'_>) -> &'static str {
     }
 }
 
+/// That what is missing, though the credit keeps nobody from it, has run before and is replaced (M3).
+fn lost(facts: &Facts<'_>) -> Option<String> {
+    let decision = facts.decision()?;
+    let missing = decision.target.saturating_sub(decision.current.max(facts.current()));
+    // Else it is one that comes back from where it drains.
+    let starts = decision.reason == ScaleReason::Replacing || decision.blocks().next().is_some();
+    let (was, is) = (pick(missing, "was", "were"), pick(missing, "is", "are"));
+    (missing > 0 && starts).then(|| format!("{missing} that {was} lost {is} replaced all the same"))
+}
+
 /// All that are wanted are ordered, as far as `max` allows, and some of them wait until their provider has room.
 fn line(facts: &Facts<'_>) -> Option<String> {
     facts.block(|block| *block == ScaleReason::NoCapacity)?;
@@ -292,7 +302,10 @@ pub(super) fn credit(facts: &Facts<'_>) -> Finding {
             let wanted = ordered.map(|line| format!("{line}, and what has room costs"));
             line.now(format!("{text}; {}", wanted.unwrap_or_else(|| self::wanted(facts)))).advise(advice)
         }
-        _ => line.ahead(format!("{text}; {}", not_now(facts))).advise(advice),
+        _ => {
+            let lost = lost(facts).unwrap_or_else(|| not_now(facts).to_owned());
+            line.ahead(format!("{text}; {lost}")).advise(advice)
+        }
     }
 }
 

@@ -87,3 +87,27 @@ fn e2_m1_a_fleet_of_none_that_the_cap_keeps_from_room_is_told_so() {
     case.view.outlook.as_mut().unwrap().offers.pop();
     assert_eq!(why(&case), "no offer has room");
 }
+
+#[test]
+fn e2_m3_who_was_lost_is_wanted_again_whatever_the_credit_and_both_findings_say_so() {
+    let mut case = Case::new(1, 1, 1, ScaleReason::NoCapacity).by_tokens(1);
+    case.decide(|decision| {
+        (decision.target, decision.wanted) = (2, Some(Box::new(ScaleReason::Replacing)));
+    });
+    case.view.outlook.as_mut().unwrap().offers[0].free = Some(0);
+    case.credit(-20_000);
+    let wanted = "1 more replica is wanted beside the 1 there (a replica was lost), but the one offer that fits has no room left";
+    case.says(Line::Blocked, Standing::Now, wanted);
+    let spent = "the credit is used up (balance -$0.02, $0.00 spent here): nothing is started";
+    case.says(Line::NoCredit, Standing::Ahead, &format!("{spent}; 1 that was lost is replaced all the same"));
+    case.decide(|decision| decision.target = 3);
+    let again = "2 that were lost are replaced all the same";
+    case.says(Line::NoCredit, Standing::Ahead, &format!("{spent}; {again}"));
+    // Also where `min` is told as what asks for it, and in the evaluation that orders it.
+    case.decide(|decision| decision.wanted = Some(Box::new(ScaleReason::BelowMin)));
+    case.says(Line::NoCredit, Standing::Ahead, &format!("{spent}; {again}"));
+    case.decide(|decision| (decision.wanted, decision.reason) = (None, ScaleReason::Replacing));
+    case.says(Line::NoCredit, Standing::Ahead, &format!("{spent}; {again}"));
+    case.decide(|decision| (decision.target, decision.reason) = (1, ScaleReason::Steady));
+    case.says(Line::NoCredit, Standing::Ahead, &format!("{spent}; nothing more is wanted now"));
+}

@@ -45,7 +45,7 @@ struct Stretch {
     resized: Option<(u32, u32, bool)>,
     /// The most that it may keep, where another deployment waits for room.
     most: Option<u32>,
-    /// What is on its way has no machine yet.
+    /// What is on its way has no machine yet, and waits for room.
     in_line: bool,
 }
 
@@ -169,8 +169,11 @@ fn look(engines: &mut Engines, stretch: &Stretch, second: u32) -> Observation {
     engines.oldest_wait = Duration::from_millis(waited);
     let asleep = engines.replicas.iter().filter(|one| one.phase == Phase::Parked).map(|one| one.id);
     engines.supply.falling.late = asleep.take(stretch.late).collect();
-    let coming = engines.replicas.iter_mut().filter(|one| one.is_on_its_way());
-    coming.for_each(|one| one.in_line = stretch.in_line);
+    engines.supply.waiting.clear();
+    for one in engines.replicas.iter_mut().filter(|one| one.is_on_its_way()) {
+        one.in_line = stretch.in_line;
+        engines.supply.waiting.extend(stretch.in_line.then_some(one.id));
+    }
     let mut seen = engines.observe();
     if let Some((rank, figure)) = stretch.silent
         && let Some(facts) = seen.replicas.get_mut(rank)
@@ -185,11 +188,13 @@ fn look(engines: &mut Engines, stretch: &Stretch, second: u32) -> Observation {
     seen
 }
 
-/// Those that are let go though they serve, and though they would soon. Who waits for a machine that it may not have is none.
+/// Those that are let go though they serve, and though they would soon. Who waits for a machine that it may not have is none,
+/// and who is ordered anew elsewhere.
 fn removals(actions: &[Action], seen: &Observation, plan: &Plan) -> (usize, usize) {
     let of = |id: &ReplicaId| seen.replicas.iter().find(|one| one.id == *id);
+    let withdrawn = plan.goal().withdrawn;
     let gone = actions.iter().filter_map(|action| match action {
-        Action::Drain(id) | Action::Stop(id) if !plan.withdrawn.contains(id) => of(id),
+        Action::Drain(id) | Action::Stop(id) if !withdrawn.contains(id) => of(id),
         _ => None,
     });
     (gone.clone().filter(|one| one.is_ready()).count(), gone.filter(|one| one.is_on_its_way()).count())
@@ -236,6 +241,9 @@ proptest! {
                 let missing = plan.target.saturating_sub(why.current + back) as usize;
                 let told = plan.orders.len() >= missing || why.blocks().next().is_some();
                 prop_assert!(told, "C2: {why:?}");
+                let needs = why.to_string().contains(&format!("which needs {}, but", why.needed));
+                let enough = why.needed < why.target && why.blocks().next().is_some();
+                prop_assert!(!needs || !enough, "E1: {why} though {} are wanted", why.target);
             }
         }
     }

@@ -288,6 +288,34 @@ fn c2_m1_the_cap_is_told_beside_the_full_offers_within_it_where_nothing_can_wait
 }
 
 #[test]
+fn e1_c2_what_is_wanted_though_the_load_does_not_need_it_is_not_told_as_needed_by_it() {
+    for rule in [Rule::TokenLoad, Rule::Jobs] {
+        let rule = RuleChoice::Fixed(rule);
+        for ready in [0, 1] {
+            let mut engines = Engines::new(Sizing { rule, max: 3, ..Sizing::default() }, ready);
+            engines.add(Phase::Provisioning, 1);
+            engines.supply.waiting = vec![ReplicaId(ready + 1)];
+            let why = engines.second().why;
+            assert_eq!((why.target, why.needed), (ready + 1, 0), "{why}");
+            assert_eq!(why.to_string(), "1 is on its way, but no offer has room");
+        }
+        // An operator took one out before the first check.
+        let mut engines = Engines::new(Sizing { rule, max: 3, ..Sizing::default() }, 2);
+        engines.supply.offers[0].price = Price(1);
+        engines.second();
+        engines.planner.let_go(ReplicaId(2));
+        engines.replicas.truncate(1);
+        engines.supply.grant.credit = Some(Money(0));
+        let why = engines.second().why;
+        assert_eq!(why.to_string(), "2 are wanted until the next check, but the credit is used up");
+        // There are more than there may be by now.
+        let mut engines = Engines::new(Sizing { rule, max: 2, ..Sizing::default() }, 4);
+        let why = engines.second().why;
+        assert_eq!(why.to_string(), "4 are there, but max is 2, so 2 go");
+    }
+}
+
+#[test]
 fn c1_e1_a_fleet_that_was_replaced_is_told_to_cool_and_not_to_be_held_by_min() {
     let mut story = Story::new(sizing(1, 8), 3);
     story.pass(40, 90);

@@ -35,6 +35,19 @@ pub enum Origin {
     Default,
 }
 
+/// One setting at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name, one of [`RESIZABLE`].
+    pub key: &'static str,
+    /// What is in force; null for no price cap.
+    pub value: Value,
+    /// What it is where nobody sets or tunes it: by the file, or by default.
+    pub of_file: Value,
+    /// Where `value` comes from.
+    pub origin: Origin,
+}
+
 /// One value that was set.
 #[derive(Clone, Debug, PartialEq)]
 struct Chosen {
@@ -142,13 +155,13 @@ impl Resizer {
 
     /// What of an earlier run is in force, as a sentence; `None` where that is nothing.
     fn taken_up(&self, now: Instant) -> Option<String> {
-        let told = self.origins(now).into_iter().filter_map(|(key, value, origin)| {
+        let told = self.origins(now).into_iter().filter_map(|Setting { key, value, of_file, origin }| {
             let how = match origin {
                 Origin::Set(_) => "set by hand",
                 Origin::Tuned(..) => "tuned",
                 Origin::Configuration | Origin::Default => return None,
             };
-            let file = match self.of_file(key) {
+            let file = match of_file {
                 Value::Null => "none".to_owned(),
                 value => value.to_string(),
             };
@@ -162,11 +175,6 @@ impl Resizer {
                 told.join("; ")
             )
         })
-    }
-
-    /// What `key` is where nobody sets or tunes it: by the file, or by default. Null for no price cap.
-    pub fn of_file(&self, key: &str) -> Value {
-        value_of(&self.file, key)
     }
 
     /// Whether the file gives `key`; else it has a default.
@@ -270,9 +278,8 @@ impl Resizer {
     }
 
     /// Each setting as it is in force at `now`, and where it comes from.
-    pub fn origins(&self, now: Instant) -> Vec<(&'static str, Value, Origin)> {
+    pub fn origins(&self, now: Instant) -> Vec<Setting> {
         let state = self.state.lock();
-        let value = |key| value_of(&state.now.sizing, key);
         let fits = state.misfit.is_none();
         let tuned = state.tuned.as_ref().filter(|found| fits && state.is_of(found));
         let origin = |key| match (state.set.get(key).filter(|_| fits), tuned) {
@@ -281,7 +288,9 @@ impl Resizer {
             _ if self.given.contains(key) => Origin::Configuration,
             _ => Origin::Default,
         };
-        RESIZABLE.into_iter().map(|key| (key, value(key), origin(key))).collect()
+        let both = values(&state.now.sizing).into_iter().zip(values(&self.file));
+        let setting = |((key, value), (_, of_file))| Setting { key, value, of_file, origin: origin(key) };
+        both.map(setting).collect()
     }
 }
 
@@ -301,16 +310,19 @@ impl State {
     }
 }
 
-/// The value of `key` in `sizing`, as JSON.
-fn value_of(sizing: &Sizing, key: &str) -> Value {
-    match key {
-        "min" => Value::from(sizing.min),
-        "max" => Value::from(sizing.max),
-        "mode" => Value::from(if sizing.mode == Mode::Flex { "flex" } else { "active" }),
-        TARGET => Value::from(sizing.target_concurrency),
-        "price_cap" => sizing.price_cap.map_or(Value::Null, |cap| dollars::number(cap.0)),
-        _ => Value::from(sizing.autoscale),
-    }
+/// The value of each of [`RESIZABLE`] in `sizing`, as JSON, in its order.
+fn values(sizing: &Sizing) -> [(&'static str, Value); RESIZABLE.len()] {
+    let Sizing { min, max, autoscale, .. } = *sizing;
+    let mode = if sizing.mode == Mode::Flex { "flex" } else { "active" };
+    let price_cap = sizing.price_cap.map_or(Value::Null, |cap| dollars::number(cap.0));
+    [
+        ("min", min.into()),
+        ("max", max.into()),
+        ("mode", mode.into()),
+        (TARGET, sizing.target_concurrency.into()),
+        ("autoscale", autoscale.into()),
+        ("price_cap", price_cap),
+    ]
 }
 
 /// Whether requests may wait for a replica to be started.

@@ -25,7 +25,7 @@ use super::status::DecisionStatus;
 use super::{Admin, Watched, dollars, explain};
 use crate::config::{RESIZABLE, amount};
 use crate::openai::ApiError;
-use crate::sizing::{Origin, TARGET, sentence};
+use crate::sizing::{Origin, Setting, TARGET, sentence};
 
 /// Largest body of a change, in bytes.
 const MOST_BODY: u64 = 64 << 10;
@@ -129,7 +129,7 @@ pub(super) async fn answer(admin: &Admin, ask: Ask, request: Request<Incoming>) 
 
 /// What the settings of `watched` are, and where they come from.
 pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -> SizingAnswer {
-    let told = |(key, value, origin): (&str, Value, Origin)| {
+    let told = |Setting { key, value, of_file, origin }: Setting| {
         let key = key.to_owned();
         let (from, age, on) = match origin {
             Origin::Set(age) => ("set", Some(age), None),
@@ -138,7 +138,7 @@ pub(super) fn sizing(watched: &Watched, unsaved: Option<String>, now: Instant) -
             Origin::Default => ("default", None, None),
         };
         let age_s = age.map(|age| age.as_secs_f64());
-        let file = age.map(|_| watched.resizer.of_file(&key));
+        let file = age.map(|_| of_file);
         let given = if watched.resizer.gives(&key) { "configuration" } else { "default" };
         let file_from = age.map(|_| given.to_owned());
         let most = Value::from(watched.resizer.sizing().target());

@@ -39,7 +39,7 @@ fn resizer(file: &str, set: &[(&str, &str)], found: Option<Tuned>) -> Resizer {
 
 fn of(resizer: &Resizer, key: &str) -> (Value, Origin) {
     let all = resizer.origins(at(10));
-    let (_, value, origin) = all.into_iter().find(|(known, ..)| *known == key).expect("a setting");
+    let Setting { value, origin, .. } = all.into_iter().find(|one| one.key == key).expect("a setting");
     (value, origin)
 }
 
@@ -118,4 +118,10 @@ fn what_does_not_fit_the_file_any_more_is_told_and_left_out_as_a_whole() {
     assert_eq!(of(&resizer, TARGET), (32.into(), Origin::Default));
     set(&resizer, "max", 9.into()).expect("now it fits");
     assert_eq!((resizer.misfit(), of(&resizer, "min").0), (None, 9.into()));
+}
+
+#[test]
+fn every_setting_that_can_be_changed_has_its_value() {
+    let names = values(&Sizing::default()).map(|(key, _)| key);
+    assert_eq!(names, RESIZABLE);
 }

@@ -42,13 +42,10 @@ pub struct Status {
     /// Seconds since the gateway started.
     pub uptime_s: f64,
     /// That it is stopping, and what still runs; absent while it serves.
-    #[serde(default)]
     pub stopping: Option<StoppingStatus>,
     /// What survives a restart; absent where nothing does, since every fleet is static.
-    #[serde(default)]
     pub records: Option<RecordsStatus>,
     /// What clients are shown; absent where they speak in the clear.
-    #[serde(default)]
     pub tls: Option<TlsStatus>,
     /// Every deployment, in the order of the configuration.
     pub deployments: Vec<DeploymentStatus>,
@@ -89,13 +86,10 @@ pub struct RecordsStatus {
     /// Decisions that were dropped because too many waited.
     pub dropped: u64,
     /// Rows that cannot be read and are left out, each with its table, its key and why.
-    #[serde(default)]
     pub unreadable: Vec<String>,
     /// What deployments left running that are in the configuration no more.
-    #[serde(default)]
     pub orphans: Vec<OrphansStatus>,
     /// What is wrong, as a sentence; absent while all is well.
-    #[serde(default)]
     pub problem: Option<String>,
 }
 
@@ -119,7 +113,6 @@ pub struct OrphansStatus {
     /// The kind of its provider.
     pub provider: String,
     /// The URL of the cluster where their jobs are; absent where they are none.
-    #[serde(default)]
     pub cluster: Option<String>,
     /// The names of the replicas, billed or pending.
     pub replicas: Vec<String>,
@@ -127,7 +120,7 @@ pub struct OrphansStatus {
     #[serde(with = "dollars")]
     pub rate: Price,
     /// What the deployment has cost in all, they included.
-    #[serde(default, with = "dollars")]
+    #[serde(with = "dollars")]
     pub spent: Money,
 }
 
@@ -180,7 +173,6 @@ pub struct DeploymentStatus {
     /// Requests in the queue.
     pub queued: u32,
     /// Clients that were refused and told when to come back, as far as they can be expected to (Q2).
-    #[serde(default)]
     pub promised: u32,
     /// Seconds that the oldest in the queue has waited; 0 when nothing waits.
     pub oldest_wait_s: f64,
@@ -191,32 +183,24 @@ pub struct DeploymentStatus {
     /// The last evaluation; absent before the first.
     pub decision: Option<DecisionStatus>,
     /// The evaluations that changed the target or its reason, newest first, at most [`MOST_DECISIONS`].
-    #[serde(default)]
     pub decisions: Vec<DecisionStatus>,
     /// What it costs (M2); absent for a fleet that somebody else runs.
-    #[serde(default)]
     pub money: Option<MoneyStatus>,
     /// Its settings that can be changed while it runs, and where each comes from; none for a static fleet.
-    #[serde(default)]
     pub sizing: BTreeMap<String, SizingValue>,
     /// How traffic differs from what the target in force was tuned on, for people (A1); absent where it does not.
-    #[serde(default)]
     pub drift: Option<String>,
     /// That a replica is measured just now, for people (A1); absent where none is.
-    #[serde(default)]
     pub tuning: Option<String>,
     /// What an operator should look at, for people: the last failed start, a provider that does not answer.
     pub trouble: Option<String>,
     /// Which question of `/deployments/{name}/why` tells more of it; absent where none does.
     pub trouble_is: Option<Line>,
     /// What happened lately and is made good, for people: a replica that was lost and replaced (C1).
-    #[serde(default)]
     pub news: Option<String>,
     /// Why the next request would start no replica, though none runs, for people; absent where one runs or can be started.
-    #[serde(default)]
     pub startless: Option<String>,
     /// Whether `trouble` says so already.
-    #[serde(default)]
     pub startless_told: bool,
 }
 
@@ -231,8 +215,7 @@ pub struct ReplicaStatus {
     pub age_s: f64,
     /// Requests that it works on.
     pub in_flight: u32,
-    /// Requests that it works on at most (Q1); 0 where the gateway does not tell.
-    #[serde(default)]
+    /// Requests that it works on at most (Q1).
     pub limit: u32,
     /// Tokens that these requests hold, estimated (R8).
     pub load_tokens: u64,
@@ -245,22 +228,16 @@ pub struct ReplicaStatus {
     /// Why it is in that phase, for people, where there is something to say.
     pub why: Option<String>,
     /// An operator took it out (C5); `why` says how far that is.
-    #[serde(default)]
     pub drained: bool,
     /// How far that is; absent where none took it out.
-    #[serde(default)]
     pub drain: Option<DrainState>,
     /// It takes only the requests of conversations that are at home there, as an operator said.
-    #[serde(default)]
     pub own_only: bool,
     /// Why it takes no request though it is ready; absent for one that is trusted (R5).
-    #[serde(default)]
     pub ejected: Option<EjectedStatus>,
     /// That it is there and cannot serve; absent for one that may. `why` says more.
-    #[serde(default)]
     pub unfit: Option<UnfitStatus>,
     /// What its engine says of itself (G2); absent while it is not ready.
-    #[serde(default)]
     pub engine: Option<EngineStatus>,
 }
 

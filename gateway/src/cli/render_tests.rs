@@ -6,25 +6,25 @@ use super::*;
 const NARROW: Style = Style { width: 80, ..Style::PLAIN };
 
 const SAMPLE: &str = r#"{"version":"0.1.0","uptime_s":372.3,"deployments":[
- {"name":"chat","mode":"flex","provider":"process","min":0,"max":4,"target":2,"in_flight":35,"queued":2,
-  "oldest_wait_s":0.42,"conversations":1312,"trouble":"replica chat-3 did not start: exit code 1: error while loading the model:\ntensor 'output.weight' not found in the file, it may be cut off",
+ {"name":"chat","mode":"flex","provider":"process","min":0,"max":4,"target":2,"in_flight":35,"queued":2,"promised":0,
+  "oldest_wait_s":0.42,"conversations":1312,"sizing":{},"startless_told":false,"trouble":"replica chat-3 did not start: exit code 1: error while loading the model:\ntensor 'output.weight' not found in the file, it may be cut off",
   "replicas":[
-   {"id":"chat-1","phase":"ready","age_s":204.2,"in_flight":32,"load_tokens":48211,"capacity":1,"conversations":1301,"url":"http://127.0.0.1:40711","why":null,"engine":{"dialect":"vllm","running":32,"waiting":0,"kv_used":48000,"kv_capacity":65536,"age_s":0.4}},
-   {"id":"chat-2","phase":"draining","age_s":4.25,"in_flight":3,"load_tokens":900,"capacity":1,"conversations":11,"url":"http://127.0.0.1:40712","why":null,"engine":{"dialect":"none","running":null,"waiting":null,"kv_used":null,"kv_capacity":null,"age_s":null}},
-   {"id":"chat-4","phase":"starting","age_s":1.04,"in_flight":0,"load_tokens":0,"capacity":1,"conversations":0,"url":null,"why":"loading the model\u001b[2J"}],
-  "decision":{"age_s":0.4,"demand":37,"queued":2,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 is on its way"},
+   {"id":"chat-1","phase":"ready","age_s":204.2,"in_flight":32,"limit":40,"load_tokens":48211,"capacity":1,"conversations":1301,"drained":false,"own_only":false,"url":"http://127.0.0.1:40711","why":null,"engine":{"dialect":"vllm","running":32,"waiting":0,"kv_used":48000,"kv_capacity":65536,"age_s":0.4}},
+   {"id":"chat-2","phase":"draining","age_s":4.25,"in_flight":3,"limit":40,"load_tokens":900,"capacity":1,"conversations":11,"drained":false,"own_only":false,"url":"http://127.0.0.1:40712","why":null,"engine":{"dialect":"none","running":null,"waiting":null,"kv_used":null,"kv_capacity":null,"age_s":null}},
+   {"id":"chat-4","phase":"starting","age_s":1.04,"in_flight":0,"limit":40,"load_tokens":0,"capacity":1,"conversations":0,"drained":false,"own_only":false,"url":null,"why":"loading the model\u001b[2J"}],
+  "decision":{"age_s":0.4,"rule":"concurrency","demand":37,"queued":2,"promised":0,"oldest_wait_s":0.4,"current":2,"needed":2,"target":2,"reason":"on_their_way","text":"1 is on its way","quiet":false,"blocked":[]},
   "decisions":[
-   {"age_s":1.4,"demand":34,"queued":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in progress need 5, but max is 4"},
-   {"age_s":64.0,"demand":1,"queued":1,"oldest_wait_s":0,"current":0,"needed":1,"target":1,"reason":"from_zero","text":"a request waits and no replica is ready"}],
+   {"age_s":1.4,"rule":"concurrency","demand":34,"queued":0,"promised":0,"oldest_wait_s":0,"current":1,"needed":2,"target":2,"reason":"at_max","text":"a request has waited 1234.5 s, 1000 queued; 120 in progress need 5, but max is 4","quiet":false,"blocked":[]},
+   {"age_s":64.0,"rule":"concurrency","demand":1,"queued":1,"promised":0,"oldest_wait_s":0,"current":0,"needed":1,"target":1,"reason":"from_zero","text":"a request waits and no replica is ready","quiet":false,"blocked":[]}],
   "new_field":1},
- {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,
+ {"name":"embed","mode":"active","provider":"static","min":2,"max":2,"target":2,"in_flight":0,"queued":0,"promised":0,"oldest_wait_s":0,"conversations":0,"sizing":{},"startless_told":false,
   "replicas":[
-   {"id":"embed-1","phase":"ready","age_s":372.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9101","why":"it answers 500 Internal Server Error","ejected":{"why":"5 requests in a row failed; the last one was answered with a 5xx status","for_s":3.2}},
-   {"id":"embed-2","phase":"failed","age_s":100000.0,"in_flight":0,"load_tokens":0,"capacity":8,"conversations":0,"url":"http://127.0.0.1:9102","why":"connection refused"},
-   {"id":"embed-3","phase":"starting","age_s":400.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9103","why":"cannot connect: Connection refused (os error 111)","unfit":{"kind":"unreachable","for_s":199.4}},
-   {"id":"embed-4","phase":"starting","age_s":400.0,"in_flight":0,"load_tokens":0,"capacity":4,"conversations":0,"url":"http://127.0.0.1:9104","why":"/v1/models lists `llama`, and not `embed`","unfit":{"kind":"other_model","for_s":8.0}}],
-  "decision":null,"trouble":null},
- {"name":"idle","mode":"flex","provider":"process","min":0,"max":1,"target":0,"in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":1,
+   {"id":"embed-1","phase":"ready","age_s":372.0,"in_flight":0,"limit":40,"load_tokens":0,"capacity":4,"conversations":0,"drained":false,"own_only":false,"url":"http://127.0.0.1:9101","why":"it answers 500 Internal Server Error","ejected":{"why":"5 requests in a row failed; the last one was answered with a 5xx status","for_s":3.2}},
+   {"id":"embed-2","phase":"failed","age_s":100000.0,"in_flight":0,"limit":40,"load_tokens":0,"capacity":8,"conversations":0,"drained":false,"own_only":false,"url":"http://127.0.0.1:9102","why":"connection refused"},
+   {"id":"embed-3","phase":"starting","age_s":400.0,"in_flight":0,"limit":40,"load_tokens":0,"capacity":4,"conversations":0,"drained":false,"own_only":false,"url":"http://127.0.0.1:9103","why":"cannot connect: Connection refused (os error 111)","unfit":{"kind":"unreachable","for_s":199.4}},
+   {"id":"embed-4","phase":"starting","age_s":400.0,"in_flight":0,"limit":40,"load_tokens":0,"capacity":4,"conversations":0,"drained":false,"own_only":false,"url":"http://127.0.0.1:9104","why":"/v1/models lists `llama`, and not `embed`","unfit":{"kind":"other_model","for_s":8.0}}],
+  "decision":null,"decisions":[],"trouble":null},
+ {"name":"idle","mode":"flex","provider":"process","min":0,"max":1,"target":0,"in_flight":0,"queued":0,"promised":0,"oldest_wait_s":0,"conversations":1,"sizing":{},"startless_told":false,
   "replicas":[],"decision":null,"decisions":[],"trouble":null}]}"#;
 
 #[test]
@@ -125,8 +125,9 @@ fn the_shape_survives_a_round_trip() {
 #[test]
 fn a1_the_status_tells_what_was_set_and_tuned_and_what_the_records_suffer() {
     let status = r#"{"version":"0.1.0","uptime_s":3,"records":{"file":"s/.tidegate.db","trouble":"database or disk is full",
-      "waiting":3,"dropped":0,"problem":"s/.tidegate.db: nothing is saved: the disk is full"},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
-      "in_flight":0,"queued":0,"oldest_wait_s":0,"conversations":0,"replicas":[],"decision":null,"trouble":null,"sizing":{
+      "waiting":3,"dropped":0,"unreadable":[],"orphans":[],"problem":"s/.tidegate.db: nothing is saved: the disk is full"},"deployments":[{"name":"chat","mode":"flex","provider":"process","min":1,"max":4,"target":1,
+      "in_flight":0,"queued":0,"promised":0,"oldest_wait_s":0,"conversations":0,"replicas":[],"decision":null,"decisions":[],"trouble":null,
+      "startless_told":false,"sizing":{
       "max":{"value":4,"from":"default","age_s":null},"min":{"value":1,"from":"set","age_s":64},
       "target_concurrency":{"value":24,"from":"tuned","age_s":190000,"on":"L4"}}}]}"#;
     let text = render(&serde_json::from_str(status).expect("the shape"), Style::PLAIN);
@@ -162,9 +163,9 @@ fn e1_decisions_that_change_nothing_are_told_in_one_row() {
     let decision = |age_s: u32, current: u32, target: u32, reason: &str| {
         let text = format!("{reason} at {age_s}");
         let quiet = ["cooling", "steady", "survivors", "at_min"].contains(&reason);
-        let told = serde_json::json!({"age_s": age_s, "demand": 0, "queued": 0, "oldest_wait_s": 0, "needed": 0,
-            "current": current, "target": target, "reason": reason, "text": text,
-            "quiet": quiet});
+        let told = serde_json::json!({"age_s": age_s, "rule": "concurrency", "demand": 0, "queued": 0, "promised": 0,
+            "oldest_wait_s": 0, "needed": 0, "current": current, "target": target, "reason": reason, "text": text,
+            "quiet": quiet, "blocked": []});
         serde_json::from_value::<DecisionStatus>(told).expect("the documented shape")
     };
     let all = [

@@ -9,18 +9,15 @@ use tidegate_shared::time::Instant;
 pub struct DecisionStatus {
     /// Seconds since it was made; of the newest, whose figures are those of now, since the loop last looked.
     pub age_s: f64,
-    /// How the need was worked out: `concurrency`, `token-load`, `jobs`; empty where the gateway does not tell.
-    #[serde(default)]
+    /// How the need was worked out: `concurrency`, `token-load`, `jobs`.
     pub rule: String,
     /// Share of the ready replicas' memory that requests held, in percent, where the rule goes by it and knows it.
-    #[serde(default)]
     pub load: Option<u32>,
     /// Requests in flight, including the queue and those that were told to come back.
     pub demand: u32,
     /// Requests in the queue.
     pub queued: u32,
     /// Clients that were told to come back, as far as they could be expected to.
-    #[serde(default)]
     pub promised: u32,
     /// Seconds that the oldest in the queue had waited.
     pub oldest_wait_s: f64,
@@ -35,10 +32,8 @@ pub struct DecisionStatus {
     /// Why, for people, with its numbers.
     pub text: String,
     /// Whether the fleet kept its size by itself: several of these in a row can be told as one.
-    #[serde(default)]
     pub quiet: bool,
     /// All that kept the fleet from growing, as words; nothing where nothing did (C2).
-    #[serde(default)]
     pub blocked: Vec<String>,
 }
 

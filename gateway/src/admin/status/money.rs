@@ -14,20 +14,18 @@ pub struct MoneyStatus {
     #[serde(with = "dollars")]
     pub spent: Money,
     /// For each hour, as the fleet is now; absent until the provider has told what runs.
-    #[serde(default, with = "dollars::maybe")]
+    #[serde(with = "dollars::maybe")]
     pub rate: Option<Price>,
     /// How long ago the provider told that, in seconds; absent while it answers.
-    #[serde(default)]
     pub listed_s: Option<f64>,
     /// For each hour at worst: `max` × the price cap and the base fee, or what it costs now, where that is more since the cap
     /// was lowered; absent where there is no cap.
-    #[serde(default, with = "dollars::maybe")]
+    #[serde(with = "dollars::maybe")]
     pub worst_case: Option<Price>,
     /// What `worst_case` is; absent where there is none.
-    #[serde(default)]
     pub worst_is: Option<Worst>,
     /// Credit that is left over all deployments; absent where it is not counted (M3).
-    #[serde(default, with = "dollars::maybe")]
+    #[serde(with = "dollars::maybe")]
     pub credit: Option<Money>,
     /// All of it for people, so that each amount is written by one hand; absent where nothing has a price.
     pub text: Option<String>,

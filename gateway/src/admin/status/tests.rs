@@ -48,3 +48,18 @@ fn e1_a_decision_is_told_with_its_age_and_its_reason_in_word_and_text() {
         ("cooling", "3 in progress (1 queued) need 1, cooling 12 s of 30 s")
     );
 }
+
+#[test]
+fn a_figure_that_is_always_told_is_no_zero_where_it_is_not() {
+    let decision = serde_json::json!({"age_s": 1, "rule": "jobs", "demand": 3, "queued": 1, "promised": 0,
+        "oldest_wait_s": 0, "current": 1, "needed": 1, "target": 1, "reason": "steady", "text": "all is well",
+        "quiet": true, "blocked": []});
+    let read = |told: &serde_json::Value| DecisionStatus::deserialize(told).is_ok();
+    assert!(read(&decision), "what is absent where it is not known is all that may be");
+    let keys: Vec<String> = decision.as_object().unwrap().keys().cloned().collect();
+    for key in keys {
+        let mut less = decision.clone();
+        less.as_object_mut().unwrap().remove(&key);
+        assert!(!read(&less), "{key}");
+    }
+}

@@ -19,7 +19,7 @@ use crate::guard::window::Window;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
 use asked::Figures;
-use blocks::{Missing, is_urgent, only_the_cap};
+use blocks::{is_urgent, only_the_cap};
 use census::{Census, Counted, decision};
 pub use checks::{CHECK, STEP};
 use checks::{Checks, Look};
@@ -207,7 +207,7 @@ impl Planner {
         };
         let Verdict { target, reason } = self.made_room(verdict, &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
-        let missing = Missing::of(target, self.sizing.ceiling(), self.ran, &fleet, supply);
+        let missing = self.missing(target, &fleet, supply);
         self.replacing = self.still_replacing(target, &fleet);
         self.last = Some((fleet.current(), target));
         let (woken, current) = (missing.woken, fleet.current());
@@ -232,7 +232,7 @@ impl Planner {
             next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
             needs_room,
-            broke: self.is_broke(1, u32::from(self.ran > fleet.current()), supply),
+            broke: self.is_broke(1, missing.lost, supply),
             why: ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) },
         }
     }
@@ -314,6 +314,11 @@ impl Planner {
     /// How many are to count until what was lost is made good; `None` once it is, or where fewer are wanted by now.
     fn still_replacing(&self, target: u32, fleet: &Census) -> Option<u32> {
         self.replacing.map(|level| level.min(target)).filter(|level| fleet.current() < *level)
+    }
+
+    /// How many replicas that ran are not among so many that are `there`: who stands for one of them is no growth (M3).
+    fn lost(&self, there: u32) -> u32 {
+        self.ran.saturating_sub(there)
     }
 
     /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108).

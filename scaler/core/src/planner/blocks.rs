@@ -17,7 +17,7 @@ pub(super) struct Missing {
     /// Those that must be started.
     pub(super) starts: u32,
     /// Of these, those that stand for one that ran and has died: no growth (M3).
-    lost: u32,
+    pub(super) lost: u32,
     /// Those that leave, and those that take long to fall asleep, where they hold places that some of `starts` would take
     /// (A6).
     holders: Holders,
@@ -32,23 +32,6 @@ pub(super) struct Missing {
 struct Holders {
     leaving: u32,
     falling: u32,
-}
-
-impl Missing {
-    /// Up to `target`, from what is parked first, as far as it can be woken; `ran` of them did already.
-    pub(super) fn of(target: u32, ceiling: u32, ran: u32, fleet: &Census, supply: &Supply) -> Self {
-        let there = fleet.current().saturating_add(fleet.draining);
-        let missing = target.saturating_sub(there);
-        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX).min(fleet.parked);
-        let asleep = fleet.parked - late;
-        let woken = missing.min(asleep);
-        let starts = missing - woken;
-        let lost = ran.saturating_sub(there.saturating_add(woken)).min(starts);
-        let places = fleet.places(ceiling);
-        let all = Holders { leaving: fleet.leaving, falling: late };
-        let holders = if starts > places { all } else { Holders::default() };
-        Self { woken, starts, lost, holders, places, beyond: woken == asleep }
-    }
 }
 
 impl Holders {
@@ -71,6 +54,21 @@ pub(super) fn is_urgent(reason: &ScaleReason) -> bool {
 }
 
 impl Planner {
+    /// What is missing up to `target`, from what is parked first, as far as it can be woken.
+    pub(super) fn missing(&self, target: u32, fleet: &Census, supply: &Supply) -> Missing {
+        let there = fleet.current().saturating_add(fleet.draining);
+        let missing = target.saturating_sub(there);
+        let late = u32::try_from(supply.falling.late.len()).unwrap_or(u32::MAX).min(fleet.parked);
+        let asleep = fleet.parked - late;
+        let woken = missing.min(asleep);
+        let starts = missing - woken;
+        let lost = self.lost(there.saturating_add(woken)).min(starts);
+        let places = fleet.places(self.sizing.ceiling());
+        let all = Holders { leaving: fleet.leaving, falling: late };
+        let holders = if starts > places { all } else { Holders::default() };
+        Missing { woken, starts, lost, holders, places, beyond: woken == asleep }
+    }
+
     /// Why more are wanted than there are, where something blocks growth.
     pub(super) fn wanted(&self, reason: &ScaleReason, counted: Counted) -> ScaleReason {
         let Counted { needed, target, current, .. } = counted;
@@ -215,7 +213,7 @@ impl Planner {
         now: Instant,
     ) -> Vec<ScaleReason> {
         let over = self.is_over(needed);
-        let missing = Missing::of(target, self.sizing.ceiling(), self.ran.min(target), fleet, supply);
+        let missing = self.missing(target, fleet, supply);
         let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
         let mut blocks = self.refusals(missing.starts.max(next), missing.lost, supply, now);
         blocks.retain(|block| !matches!(block, ScaleReason::NoCapacity | ScaleReason::RoomOverCap { .. }));

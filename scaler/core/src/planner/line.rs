@@ -42,7 +42,7 @@ impl Planner {
     /// anything while the credit is used up. Those that stand for one that ran stay, the first that were ordered.
     fn withdrawn(&self, seen: &Observation, fleet: &Census, supply: &Supply) -> Vec<ReplicaId> {
         let grant = &supply.grant;
-        let lost = self.ran.saturating_sub(fleet.current().saturating_sub(fleet.in_line));
+        let lost = self.lost(fleet.current().saturating_sub(fleet.in_line));
         let mut lost = usize::try_from(lost).unwrap_or(usize::MAX);
         let dear = |price| self.sizing.price_cap.is_some_and(|cap| price > cap);
         let paid = |price| grant.is_spent() && (price > Price::FREE || grant.fee > Price::FREE);

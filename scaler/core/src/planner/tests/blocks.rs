@@ -200,3 +200,24 @@ fn m3_what_was_let_go_or_is_not_wanted_any_more_is_growth_once_it_is_again() {
     assert_eq!(orders(&mut story, 20), 0);
     assert_eq!(orders(&mut story, 90), 0, "one was enough meanwhile");
 }
+
+#[test]
+fn m3_c6_what_wakes_for_one_that_was_lost_leaves_nobody_who_may_start_without_credit() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let sizing = Sizing { rule: RuleChoice::Fixed(rule), min: 2, max: 4, parked: 1, ..Sizing::default() };
+        let mut engines = Engines::new(sizing, 2);
+        engines.supply.offers[0].price = Price(1);
+        engines.supply.grant.credit = Some(Money(0));
+        engines.second();
+        engines.replicas.truncate(1);
+        engines.now = engines.now + TICK;
+        let plan = |engines: &mut Engines| {
+            let seen = engines.observe();
+            let plan = engines.planner.clone().tick(&seen, &engines.supply);
+            (plan.why.woken, plan.orders.len(), plan.broke)
+        };
+        assert_eq!(plan(&mut engines), (0, 1, false), "the lost one is started");
+        engines.add(Phase::Parked, 1);
+        assert_eq!(plan(&mut engines), (1, 0, true), "it wakes, and any start would be growth");
+    }
+}

@@ -205,7 +205,7 @@ impl Planner {
             None => self.by_demand(seen, &asked.need, &fleet),
             Some(figures) => self.by_checks(figures, seen, &fleet),
         };
-        let Verdict { target, reason } = self.made_room(verdict, &supply.grant);
+        let Verdict { target, reason } = self.made_room(verdict, fleet.current(), &supply.grant);
         self.ran = self.ran.min(target).max(fleet.ready);
         let missing = self.missing(target, &fleet, supply);
         self.replacing = self.still_replacing(target, &fleet);
@@ -321,13 +321,15 @@ impl Planner {
         self.ran.saturating_sub(there)
     }
 
-    /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108).
-    fn made_room(&self, verdict: Verdict, grant: &Grant) -> Verdict {
+    /// Another deployment has nothing and waits: what is over the most that this one may keep goes (C-108). Up to that it grows
+    /// for its own reason.
+    fn made_room(&self, verdict: Verdict, current: u32, grant: &Grant) -> Verdict {
         let most = grant.most.map_or(u32::MAX, |most| most.max(self.sizing.floor()));
         if verdict.target <= most {
             return verdict;
         }
-        Verdict { target: most, reason: ScaleReason::MadeRoom }
+        let reason = if current < most { verdict.reason } else { ScaleReason::MadeRoom };
+        Verdict { target: most, reason }
     }
 }
 

@@ -297,3 +297,20 @@ fn a1_a_replica_that_is_measured_is_there_beside_those_that_are_needed() {
     assert_eq!(target(Some(Hold::Aside), 2, 33), 3, "two for the requests and it");
     assert_eq!(target(Some(Hold::Aside), 2, 1000), 4, "never beyond max");
 }
+
+#[test]
+fn c_108_e1_what_grows_up_to_what_another_leaves_it_is_told_why_it_does_and_not_that_it_makes_room() {
+    for rule in [Rule::Concurrency, Rule::TokenLoad, Rule::Jobs] {
+        let mut engines =
+            Engines::new(Sizing { rule: RuleChoice::Fixed(rule), max: 3, ..Sizing::default() }, 3);
+        (engines.in_flight, engines.tokens) = (3 * 32, 3 * UNIT / 2);
+        engines.pass(1);
+        engines.replicas.truncate(1);
+        engines.supply.grant.most = Some(2);
+        engines.supply.offers[0].free = Some(0);
+        let plan = engines.second();
+        let told: Vec<_> = plan.why.blocks().map(ScaleReason::as_str).collect();
+        assert_eq!((plan.target, told), (2, vec!["no_capacity"]), "{rule:?} {}", plan.why);
+        assert_ne!(plan.why.wanted.as_deref(), Some(&ScaleReason::MadeRoom), "{rule:?} {}", plan.why);
+    }
+}

@@ -101,7 +101,7 @@ fn in_line(facts: &Facts<'_>) -> Option<(String, String)> {
     let beyond = facts.block(|block| matches!(block, ScaleReason::RoomOverCap { .. }));
     Some(match beyond {
         Some(ScaleReason::RoomOverCap { cap, cheapest }) => {
-            let name = facts.offers().iter().find(|offer| has_room(offer) && offer.price == *cheapest);
+            let name = over_cap(facts.offers(), facts.sizing).filter(|offer| offer.price == *cheapest);
             let name = name.map_or("another offer", |offer| &offer.name);
             let text = format!("{line}; {name} at {cheapest} has room, but the price cap is {cap}");
             (text, wait_or_raise(*cheapest))

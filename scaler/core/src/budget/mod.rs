@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tidegate_shared::id::{DeploymentName, ReplicaId};
-use tidegate_shared::offer::{Money, Offer, Price};
+use tidegate_shared::offer::{Money, Price};
 use tidegate_shared::replica::{Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -73,9 +73,9 @@ impl Grant {
         self.credit.is_some_and(|credit| credit.0 <= 0)
     }
 
-    /// Whether a replica on `offer` costs anything.
-    pub fn costs(&self, offer: &Offer) -> bool {
-        offer.price > Price::FREE || self.fee > Price::FREE
+    /// Whether a replica at `price` an hour costs anything.
+    pub fn costs(&self, price: Price) -> bool {
+        price > Price::FREE || self.fee > Price::FREE
     }
 }
 

@@ -107,7 +107,7 @@ impl Planner {
     /// what comes first (M3).
     fn unpaid(&self, count: u32, lost: u32, supply: &Supply) -> Vec<Offer> {
         let Supply { offers, grant, .. } = supply;
-        let free: Vec<Offer> = offers.iter().filter(|offer| !grant.costs(offer)).cloned().collect();
+        let free: Vec<Offer> = offers.iter().filter(|offer| !grant.costs(offer.price)).cloned().collect();
         let (free, again) = (self.some(&free, count), self.some(offers, lost));
         if free.len() > again.len() { free } else { again }
     }
@@ -126,7 +126,7 @@ impl Planner {
     fn is_paid(&self, starts: u32, supply: &Supply) -> bool {
         let Supply { offers, grant, .. } = supply;
         let most = usize::try_from(starts).unwrap_or(usize::MAX);
-        let costs = || offers.is_empty() || offers.iter().any(|offer| grant.costs(offer));
+        let costs = || offers.is_empty() || offers.iter().any(|offer| grant.costs(offer.price));
         self.unpaid(starts, 0, supply).len() < most && costs()
     }
 

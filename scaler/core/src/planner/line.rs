@@ -4,7 +4,7 @@
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::offer::{Offer, Price};
+use tidegate_shared::offer::Offer;
 use tidegate_shared::replica::ReplicaFacts;
 
 use super::{Census, Planner, Supply};
@@ -45,7 +45,7 @@ impl Planner {
         let lost = self.lost(fleet.current().saturating_sub(fleet.in_line));
         let mut lost = usize::try_from(lost).unwrap_or(usize::MAX);
         let dear = |price| self.sizing.price_cap.is_some_and(|cap| price > cap);
-        let paid = |price| grant.is_spent() && (price > Price::FREE || grant.fee > Price::FREE);
+        let paid = |price| grant.is_spent() && grant.costs(price);
         let in_line = seen.replicas.iter().filter(|one| one.in_line && one.is_on_its_way());
         let may_not = in_line.filter(|one| {
             let stays = !dear(one.price) && (!paid(one.price) || lost > 0);
@@ -68,11 +68,10 @@ impl Planner {
         if self.pause.left(seen.at).is_some() {
             return Vec::new();
         }
-        let may = |offer: &&Offer| !grant.is_spent() || !grant.costs(offer);
+        let may = |offer: &&Offer| !grant.is_spent() || !grant.costs(offer.price);
         let may: Vec<Offer> = offers.iter().filter(may).cloned().collect();
-        let room = room(&may, &self.sizing, orders.saturating_add(waiting.len()));
         let waits: Vec<_> = waits(seen, waiting).filter(|one| !gone.contains(&one.id)).collect();
-        elsewhere(&waits, room.into_iter().skip(orders)).map(|(id, _)| id).collect()
+        elsewhere(&waits, &may, &self.sizing, orders).map(|(id, _)| id).collect()
     }
 
     /// What keeps those that wait, but for who is `gone`, from the offers that they would be ordered on if every one might be
@@ -86,15 +85,14 @@ impl Planner {
     ) -> Vec<ScaleReason> {
         let Supply { offers, grant, waiting, .. } = supply;
         let any = Sizing { price_cap: None, ..self.sizing.clone() };
-        let room = room(offers, &any, orders.saturating_add(waiting.len()));
         let waits: Vec<_> = waits(seen, waiting).collect();
-        let there = elsewhere(&waits, room.into_iter().skip(orders));
+        let there = elsewhere(&waits, offers, &any, orders);
         let there: Vec<&Offer> = there.filter(|(id, _)| !gone.contains(id)).map(|(_, offer)| offer).collect();
         let dear = self.sizing.price_cap.and_then(|cap| {
             let over = there.iter().find(|offer| offer.price > cap)?;
             Some(ScaleReason::RoomOverCap { cap, cheapest: over.price })
         });
-        let paid = grant.is_spent() && there.iter().any(|offer| grant.costs(offer));
+        let paid = grant.is_spent() && there.iter().any(|offer| grant.costs(offer.price));
         let paid = paid.then_some(ScaleReason::NoCredit);
         let pause = self.pausing(seen.at).filter(|_| !there.is_empty());
         [pause, dear, paid].into_iter().flatten().collect()
@@ -107,12 +105,15 @@ fn waits<'a>(seen: &'a Observation, waiting: &[ReplicaId]) -> impl Iterator<Item
     all.filter(move |one| one.is_on_its_way() && waiting.contains(&one.id))
 }
 
-/// Which of those that wait find `room`, one each, on an offer that costs more than what they wait on: never on a cheaper
-/// one, so that none goes to and fro.
+/// Which of those that wait find room beside that for `orders`, one each, on an offer that costs more than what they wait on:
+/// never on a cheaper one, so that none goes to and fro.
 fn elsewhere<'a>(
     waits: &[&ReplicaFacts],
-    room: impl Iterator<Item = &'a Offer>,
+    offers: &'a [Offer],
+    sizing: &Sizing,
+    orders: usize,
 ) -> impl Iterator<Item = (ReplicaId, &'a Offer)> {
+    let room = room(offers, sizing, orders.saturating_add(waits.len())).into_iter().skip(orders);
     let dearer =
         |(one, offer): (&&ReplicaFacts, &'a Offer)| (offer.price > one.price).then_some((one.id, offer));
     waits.iter().zip(room).filter_map(dearer)

@@ -4,7 +4,7 @@
 //! the replica refuses nothing. More than that makes each request slower and hardly any more of them. Where there is a goal
 //! for latency, it says how slow a request may be; then the target is the largest concurrency that keeps it and brings as
 //! much, which takes the fewest replicas; it is certain where noise leaves open of none clearly below that it breaks the goal, and of none
-//! clearly above that it keeps it. The search doubles until throughput stops growing, then halves the gap below the knee, and at last
+//! clearly above that it keeps it. The search doubles until throughput falls, or two doublings have brought nothing, then halves the gap below the knee, and at last
 //! measures once more what the verdict hangs on, as often as it takes: a machine that others use too is not the same from
 //! minute to minute. Where time is up while noise still leaves another target open, the verdict says which.
 //!
@@ -36,7 +36,7 @@ const VISITS: u32 = 2;
 const VISITS_CLOSE: u32 = 4;
 /// Percent of the best throughput from which on it is.
 const CLOSE: u32 = 90;
-/// Steps that are measured at most. Finding a knee of 500 takes 21; the rest is for machines whose speed wanders, where a
+/// Steps that are measured at most. Finding a knee of 500 takes 23; the rest is for machines whose speed wanders, where a
 /// point takes many visits and the time that there is ends the search.
 pub const MOST_STEPS: usize = 256;
 /// Concurrency beyond which nothing is tried, whatever is told.

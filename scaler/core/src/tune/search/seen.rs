@@ -127,12 +127,11 @@ impl<'a> Seen<'a> {
         ratio + off >= u128::from(NEAR) * 10
     }
 
-    /// Whether noise could hide that throughput grows beyond the largest: another doubling then says more than a repetition.
-    /// After two doublings that brought nothing it is told by the range.
+    /// Whether throughput may grow beyond the largest, a doubling above the best: unless it surely falls there. What an engine
+    /// computes together comes in steps, so that one doubling may bring nothing and the next one much. After two that brought
+    /// nothing it is over.
     pub(super) fn may_grow_on(&self) -> bool {
-        let Some(best) = self.best().filter(|best| *best > self.top() / 4) else { return false };
-        let (ratio, off) = self.ratio(self.top(), best);
-        ratio + off >= u128::from(GAIN) * 10
+        self.best().filter(|best| *best > self.top() / 4).is_some_and(|_| self.may_bring_all(self.top()))
     }
 
     /// The least and the most that the knee may be. Whatever was measured below the least surely brings less than [`NEAR`]

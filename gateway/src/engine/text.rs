@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 use tidegate_sim::engine::BLOCK_TOKENS;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use twox_hash::XxHash3_64;
 
 /// Bytes of a token.
 pub(super) const TOKEN_BYTES: usize = 4;
@@ -29,7 +29,7 @@ pub(super) fn tokens(bytes: usize) -> u32 {
 
 /// What the words of an answer depend on.
 pub(super) fn seed(prompt: &[u8]) -> u64 {
-    xxh3_64(prompt)
+    XxHash3_64::oneshot(prompt)
 }
 
 /// An answer: which words, how many, and whether it comes to its end.
@@ -53,7 +53,7 @@ impl Answer {
         if self.complete && n == self.tokens {
             return LAST;
         }
-        let pick = xxh3_64_with_seed(&n.to_le_bytes(), self.seed) % WORDS.len() as u64;
+        let pick = XxHash3_64::oneshot_with_seed(self.seed, &n.to_le_bytes()) % WORDS.len() as u64;
         usize::try_from(pick).ok().and_then(|pick| WORDS.get(pick)).copied().unwrap_or(LAST)
     }
 
@@ -70,7 +70,7 @@ pub(super) fn chain(prompt: &[u8], answer: &Answer) -> Vec<u64> {
     let mut running = 0;
     all.chunks_exact(BLOCK_TOKENS as usize * TOKEN_BYTES)
         .map(|block| {
-            running = xxh3_64_with_seed(block, running);
+            running = XxHash3_64::oneshot_with_seed(running, block);
             running
         })
         .collect()
@@ -111,7 +111,7 @@ pub(super) fn embedding(text: &[u8], dimensions: u32) -> Vec<f32> {
     let seed = seed(text);
     let raw: Vec<f32> = (0..dimensions)
         .map(|i| {
-            let bits = xxh3_64_with_seed(&i.to_le_bytes(), seed);
+            let bits = XxHash3_64::oneshot_with_seed(seed, &i.to_le_bytes());
             let small = u16::try_from(bits >> 48).unwrap_or_default();
             f32::from(small) / f32::from(u16::MAX) - 0.5
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_shared::request::{Identity, Priority, RequestFacts};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::body::RequestBody;
 use super::urgency;
@@ -152,8 +152,8 @@ fn retry(fields: &Fields) -> Option<bool> {
 fn fingerprint(identity: &Identity, priority: Priority, body: &[u8]) -> u64 {
     let asked = match identity {
         Identity::Named(key) => key.0,
-        Identity::Prefix { chain, .. } => chain.last().map_or_else(|| xxh3_64(body), |key| key.0),
-        Identity::None => xxh3_64(body),
+        Identity::Prefix { chain, .. } => chain.last().map_or_else(|| XxHash3_64::oneshot(body), |key| key.0),
+        Identity::None => XxHash3_64::oneshot(body),
     };
     asked ^ (u64::from(priority as u8) << 62)
 }

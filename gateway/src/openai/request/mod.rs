@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use tidegate_shared::request::{Identity, Priority};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 pub use bad::BadBody;
 pub use json::MAX_DEPTH;
@@ -219,7 +219,7 @@ impl<'a> Fields<'a> {
                 let start = cursor.at();
                 self.preamble = PromptSize::of(cursor, LEVEL)?;
                 let value = cursor.since(start);
-                self.preamble_hash = (chained && value != b"null").then(|| xxh3_64(value));
+                self.preamble_hash = (chained && value != b"null").then(|| XxHash3_64::oneshot(value));
             }
             _ => cursor.value(LEVEL, &mut Skip)?,
         }

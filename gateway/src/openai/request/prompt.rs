@@ -6,7 +6,7 @@
 
 use memchr::memmem;
 use tidegate_shared::request::{ConversationKey, Identity};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::bad::BadBody;
 use super::json::{Cursor, Raw, Skip, Visit};
@@ -123,7 +123,7 @@ impl Chain {
         if self.off {
             return;
         }
-        self.hash = mix(self.hash, xxh3_64(bytes));
+        self.hash = mix(self.hash, XxHash3_64::oneshot(bytes));
         if self.boundaries.len() == 2 * MAX_BOUNDARIES {
             self.boundaries.drain(..MAX_BOUNDARIES);
         }
@@ -139,13 +139,13 @@ impl Chain {
 
 fn mix(before: u64, next: u64) -> u64 {
     let both = u128::from(before) << 64 | u128::from(next);
-    xxh3_64(&both.to_le_bytes())
+    XxHash3_64::oneshot(&both.to_le_bytes())
 }
 
 /// The key of a conversation that has a name: a header's value, `prompt_cache_key` or `metadata.conversation_id`.
 /// One name is one conversation, wherever the client writes it.
 pub fn named(name: &[u8]) -> ConversationKey {
-    ConversationKey(xxh3_64(name))
+    ConversationKey(XxHash3_64::oneshot(name))
 }
 
 /// One prompt field: its size, and the chain if its shape has one.

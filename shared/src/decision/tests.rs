@@ -318,10 +318,10 @@ fn e1_c2_what_the_load_does_not_need_any_more_is_not_told_as_what_it_needs() {
         assert_eq!(line(1, (1, 0, 1)), "1 is on its way, but no offer has room");
         assert_eq!(line(1, (2, 1, 2)), "1 is on its way, but no offer has room", "the ready one is enough");
         assert_eq!(line(2, (3, 1, 3)), "2 are on their way, but no offer has room");
-        // What the last check found stays wanted, and what was there before the first one.
+        // What the last check found stays wanted while figures are missing.
         for wanted in [ScaleReason::Demand, ScaleReason::Step { most: 2 }] {
             let text = told(rule, (1, 0, 3), wanted, ScaleReason::NoCredit);
-            assert_eq!(text, "3 are wanted until the next check, but the credit is used up");
+            assert_eq!(text, "3 are wanted since the last check, but the credit is used up");
         }
     }
     let line = ScaleReason::OnTheirWay { count: 1 };

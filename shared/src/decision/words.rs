@@ -47,7 +47,7 @@ impl ScaleDecision {
                 Some(self.waited().unwrap_or_else(|| "a request waited too long".to_owned()))
             }
             Some(ScaleReason::FromZero) => Some(self.first_asked()),
-            // What is ordered stays so, and what is wanted does until the next check, though the load needs less by now.
+            // What is ordered stays so, though the load needs less by now; and what is wanted does while the load is not known.
             Some(cause @ ScaleReason::OnTheirWay { .. }) if self.needed < self.target => {
                 Some(Self { reason: cause.clone(), ..self.bare() }.to_string())
             }
@@ -55,7 +55,7 @@ impl ScaleDecision {
                 if self.needed < self.target && self.rule != Rule::Concurrency =>
             {
                 let (target, are) = (self.target, are(self.target));
-                Some(format!("{target} {are} wanted until the next check"))
+                Some(format!("{target} {are} wanted since the last check"))
             }
             Some(cause @ (ScaleReason::AutoscaleOff | ScaleReason::Burst { .. })) => {
                 Some(Self { reason: cause.clone(), ..self.bare() }.to_string())

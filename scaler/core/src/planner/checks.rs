@@ -1,5 +1,5 @@
 //! What the rules that look every 30 s remember (token load and jobs), and what they make of it: the size that is wanted
-//! until the next check. It never asks whether growth can be had.
+//! until the next check, or until nobody asks for so many any more. It never asks whether growth can be had.
 
 use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::demand::Observation;
@@ -118,7 +118,7 @@ impl Checks {
             && need.replicas > current
         {
             level = self.grow(look, need.replicas, need.cause);
-        } else if look.figures.resupplied && !look.replacing && self.is_by_load() {
+        } else if !look.replacing && !self.is_burst(look.seen) {
             level = still_needed(look, level);
         }
         if let Some(need) = &look.figures.line
@@ -175,9 +175,10 @@ impl Checks {
         still_needed(look, level)
     }
 
-    /// What is wanted more than there is, is wanted for the load.
-    fn is_by_load(&self) -> bool {
-        matches!(self.cause, ScaleReason::Demand | ScaleReason::Step { .. })
+    /// What is wanted more than there is, is wanted for a jump of the engines' queues, of which somebody waits still.
+    fn is_burst(&self, seen: &Observation) -> bool {
+        let waits = |replica: &ReplicaFacts| replica.waiting.is_none_or(|waiting| waiting > 0);
+        matches!(self.cause, ScaleReason::Burst { .. }) && seen.replicas.iter().any(waits)
     }
 
     fn grow(&mut self, look: &Look<'_>, needed: u32, cause: ScaleReason) -> u32 {
@@ -245,7 +246,8 @@ impl Checks {
     }
 }
 
-/// What could not be had so far and is not needed any more is not ordered later.
+/// What could not be had so far and is not needed any more is not ordered later, and no reason is told for it; what is on its
+/// way comes.
 fn still_needed(look: &Look<'_>, level: u32) -> u32 {
     let current = look.fleet.current();
     look.figures.needed(current).map_or(level, |needed| level.min(needed.max(current)))

@@ -34,7 +34,8 @@ impl Sampled {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// Replicas that the load asks for; `None` where it is not known.
+    /// Replicas that the load asks for; `None` where it is not known. Zero where nobody is there at this very moment, whatever
+    /// was there before: a mean of those who have left asks for nothing.
     pub(super) needed: Option<u32>,
     /// How full the ready replicas would be with all that is served, draining ones included, in percent.
     pub(super) load: Option<u32>,
@@ -108,10 +109,12 @@ impl Reading {
 
     /// Fully idle: no job runs, none waits, nobody was told to come back.
     fn jobs(samples: &Samples, seen: &Observation, sizing: &Sizing) -> Self {
+        let idle = seen.demand() == 0;
         // The mean of the last seconds does not know yet what has come just now.
         let least = u32::from(seen.in_flight > 0 || seen.queued > 0);
-        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target()).max(least));
-        let spare = if seen.demand() == 0 { Spare::Yes } else { Spare::No };
+        let by_mean = |jobs| jobs::need(jobs, sizing.target()).max(least);
+        let needed = samples.jobs().map(|jobs| if idle { 0 } else { by_mean(jobs) });
+        let spare = if idle { Spare::Yes } else { Spare::No };
         Self { needed, load: None, spare, fits: true, survivors: None, crowded: None }
     }
 
@@ -171,7 +174,9 @@ impl Reading {
         let rest = size.saturating_sub(gone);
         let (spare, survivors) = spare(filled, size, rest, quiet);
         let fits = Filled::new(scale, Mean { sum: now, count: 1 }).is_below(SURVIVORS, rest);
-        let needed = Some(filled.needed(&sizes, &coming.sizes(scale, seen, &sizes)));
+        let there = queued || now > 0 || seen.demand() > 0;
+        let needed = if there { filled.needed(&sizes, &coming.sizes(scale, seen, &sizes)) } else { 0 };
+        let needed = Some(needed);
         Self { needed, load: Some(filled.percent(size)), spare, fits, survivors, crowded: None }
     }
 }

@@ -14,6 +14,7 @@ mod held;
 mod jobs;
 mod queues;
 mod tokens;
+mod unasked;
 
 /// A planner, a fleet that does at once what it is told, and a clock that the test turns.
 struct Story {

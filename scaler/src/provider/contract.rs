@@ -63,7 +63,7 @@ pub trait Rig {
 }
 
 /// Waits until `wanted` holds for the list, woken by nothing but [`Provider::changed`].
-pub async fn until(provider: &impl Provider, wanted: impl Fn(&[Instance]) -> bool) -> Vec<Instance> {
+pub async fn until(provider: &impl Provider, mut wanted: impl FnMut(&[Instance]) -> bool) -> Vec<Instance> {
     let mut last = Vec::new();
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {

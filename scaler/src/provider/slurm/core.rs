@@ -18,10 +18,11 @@ use super::super::news::News;
 use super::super::{Instance, InstanceState};
 use super::client::Client;
 use super::mark::{self, Mark};
-use super::reply::{Job, Node};
+use super::reply::Job;
+use super::room::Room;
+use super::seen;
 use super::spec::{SlurmOffer, SlurmSpec};
 use super::whose::Whose;
-use super::{room, seen};
 use record::Record;
 pub(super) use stopping::Stopping;
 
@@ -63,8 +64,8 @@ struct Fleet {
     asked_again: Option<Instant>,
     /// Until when a job may come late whose submission was not answered.
     late_until: Option<Instant>,
-    /// How many more replicas would find room, by offer.
-    free: BTreeMap<String, u32>,
+    /// What was free when the nodes were last looked at.
+    room: Room,
 }
 
 #[derive(Clone, Debug)]
@@ -385,13 +386,12 @@ impl Core {
     }
 
     /// How much room there is, as the nodes tell.
-    pub(super) fn set_room(&self, nodes: &[Node]) {
-        let count = |offer: &SlurmOffer| Some((offer.name.clone(), room::free(offer, nodes)?));
-        self.fleet().free = self.spec.offers.iter().filter_map(count).collect();
+    pub(super) fn set_room(&self, room: Room) {
+        self.fleet().room = room;
     }
 
     /// How many more replicas of an offer would find room; `None` where nobody knows.
     pub(super) fn free(&self, offer: &SlurmOffer) -> Option<u32> {
-        self.fleet().free.get(&offer.name).copied()
+        self.fleet().room.left(&offer.name)
     }
 }

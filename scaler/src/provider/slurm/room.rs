@@ -3,6 +3,8 @@
 //! Pure. Knows nothing of jobs that wait before ours, of limits on users, or of CPUs and memory, so a number is a hint
 //! and no promise; unknown where the offer asks for nothing that can be counted.
 
+use std::collections::BTreeMap;
+
 use super::reply::Node;
 use super::spec::SlurmOffer;
 
@@ -35,6 +37,34 @@ pub(super) fn free(offer: &SlurmOffer, nodes: &[Node]) -> Option<u32> {
         None => true,
     };
     Some(nodes.iter().filter(here).filter(|node| open(node)).map(|node| fits(&wanted, node)).sum())
+}
+
+/// What of the nodes is free for jobs that Slurm has not looked at, one after another: each takes what the next ones do not
+/// find.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    free: BTreeMap<String, u32>,
+}
+
+impl Room {
+    /// Of nodes that were seen before the jobs were: one that has started since takes no room from itself.
+    pub(super) fn of(offers: &[SlurmOffer], nodes: &[Node]) -> Self {
+        let count = |offer: &SlurmOffer| Some((offer.name.clone(), free(offer, nodes)?));
+        Self { free: offers.iter().filter_map(count).collect() }
+    }
+
+    /// How many replicas of `offer` would find some; `None` where nobody knows.
+    pub(super) fn left(&self, offer: &str) -> Option<u32> {
+        self.free.get(offer).copied()
+    }
+
+    /// Whether a job on `offer` finds none; `false` where nobody knows.
+    pub(super) fn is_full(&mut self, offer: &str) -> bool {
+        let Some(free) = self.free.get_mut(offer) else { return false };
+        let left = free.checked_sub(1);
+        *free = left.unwrap_or_default();
+        left.is_none()
+    }
 }
 
 fn open(node: &Node) -> bool {
@@ -144,5 +174,18 @@ mod tests {
             assert_eq!(free(&offer(partition, gres), &nodes), expected, "{partition:?} {gres:?}");
         }
         assert_eq!(free(&offer(None, Some("gpu:1")), &[node("a", "idle", "", "")]), Some(0));
+    }
+
+    #[test]
+    fn c2_a_new_job_is_told_to_find_no_room_where_those_before_it_take_the_last() {
+        let (plain, by_gpu) =
+            (SlurmOffer { name: "p".to_owned(), ..offer(None, None) }, offer(None, Some("gpu:1")));
+        let room = |used| Room::of(&[plain.clone(), by_gpu.clone()], &[node("a", "mixed", "gpu:2", used)]);
+        let told = |mut room: Room| [0; 3].map(|_| room.is_full("o"));
+        assert_eq!(told(room("gpu:0")), [false, false, true]);
+        assert_eq!(told(room("gpu:1")), [false, true, true]);
+        assert_eq!(told(room("gpu:2")), [true; 3]);
+        assert!(!room("gpu:2").is_full("p"), "it asks for nothing that can be counted");
+        assert!(!room("gpu:2").is_full("of a configuration before"));
     }
 }

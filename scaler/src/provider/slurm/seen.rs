@@ -10,7 +10,7 @@ use super::reply::{Exit, Job};
 
 /// How long Slurm may take to look at a job: its scheduler puts off new ones by 3 s, unless set otherwise. What still
 /// waits then waits for room.
-const LOOKED: Duration = Duration::from_secs(5);
+pub(super) const LOOKED: Duration = Duration::from_secs(5);
 
 /// What a job is to its replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +42,11 @@ pub(super) enum Seen {
 }
 
 impl Seen {
-    /// The same of a job that was submitted `age` ago.
-    pub(super) fn at_age(self, age: Duration) -> Self {
+    /// The same of a job that was submitted `age` ago; `full` where no node has room for it, so that it waits for room
+    /// whatever Slurm says of it yet.
+    pub(super) fn at_age(self, age: Duration, full: bool) -> Self {
         match self {
-            Self::New(why) if age >= LOOKED => Self::Queued(format!("no capacity: {why}")),
+            Self::New(why) if full || age >= LOOKED => Self::Queued(format!("no capacity: {why}")),
             other => other,
         }
     }
@@ -167,15 +168,17 @@ mod tests {
         for reason in ["", "None", "Priority"] {
             let new = look(&job(&["PENDING"], reason), 0);
             assert!(matches!(new, Seen::New(_)), "{new:?}");
-            assert_eq!(new.clone().at_age(Duration::from_secs(4)), new);
-            let later = new.at_age(LOOKED);
-            assert!(
-                matches!(&later, Seen::Queued(why) if why.starts_with("no capacity: Slurm ")),
-                "{later:?}"
-            );
+            assert_eq!(new.clone().at_age(Duration::from_secs(4), false), new);
+            for (age, full) in [(LOOKED, false), (Duration::ZERO, true)] {
+                let waits = new.clone().at_age(age, full);
+                assert!(
+                    matches!(&waits, Seen::Queued(why) if why.starts_with("no capacity: Slurm ")),
+                    "{waits:?}"
+                );
+            }
         }
         let full = look(&job(&["PENDING"], "Resources"), 0);
-        assert_eq!(full.clone().at_age(Duration::ZERO), full);
+        assert_eq!(full.clone().at_age(Duration::ZERO, false), full);
         assert_eq!(
             full,
             Seen::Queued("no capacity: Slurm says Resources".to_owned()),

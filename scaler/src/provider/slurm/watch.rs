@@ -13,7 +13,9 @@ use super::super::InstanceState;
 use super::super::state::StateDir;
 use super::client::{Client, Failure};
 use super::core::Core;
+use super::mark;
 use super::reply::Job;
+use super::room::Room;
 use super::seen::{self, Seen};
 
 /// The first pause after something has changed; it doubles.
@@ -91,23 +93,38 @@ impl Watch {
             self.core.client.ping().await?;
         }
         let whose = self.core.client.whose().map_err(Failure::Refused)?;
+        // Before the jobs: one that starts in between would be taken for what fills its node.
+        let mut room = match self.core.has_younger(seen::LOOKED) && self.counts_room() {
+            true => Some(self.look_for_room().await?),
+            false => None,
+        };
         for (id, number) in jobs {
             let job = match self.core.client.job(number).await {
                 Ok(job) => Some(job).filter(|job| self.core.is_of(id, job, &whose)),
                 Err(Failure::NoJob) => None,
                 Err(other) => return Err(other),
             };
-            news |= self.apply(id, number, job.as_ref()).await?;
+            news |= self.apply(id, number, job.as_ref(), room.as_mut()).await?;
         }
         if news {
             self.looked_for_room = None;
         }
-        if due(self.looked_for_room, SWEEP) && self.core.spec.offers.iter().any(|offer| offer.gres.is_some())
-        {
-            self.looked_for_room = Some(Instant::now());
-            self.core.set_room(&self.core.client.nodes().await?);
+        if due(self.looked_for_room, SWEEP) && self.counts_room() {
+            self.look_for_room().await?;
         }
         Ok(news)
+    }
+
+    /// Whether any offer asks for what nodes count.
+    fn counts_room(&self) -> bool {
+        self.core.spec.offers.iter().any(|offer| offer.gres.is_some())
+    }
+
+    async fn look_for_room(&mut self) -> Result<Room, Failure> {
+        self.looked_for_room = Some(Instant::now());
+        let room = Room::of(&self.core.spec.offers, &self.core.client.nodes().await?);
+        self.core.set_room(room.clone());
+        Ok(room)
     }
 
     /// Lists all jobs; adopts the first time.
@@ -126,7 +143,13 @@ impl Watch {
     }
 
     /// Takes in how the job of a replica is; whether that is new.
-    async fn apply(&self, id: ReplicaId, number: u32, job: Option<&Job>) -> Result<bool, Failure> {
+    async fn apply(
+        &self,
+        id: ReplicaId,
+        number: u32,
+        job: Option<&Job>,
+        room: Option<&mut Room>,
+    ) -> Result<bool, Failure> {
         let core = &self.core;
         let exited = |how: String| InstanceState::Exited { how, output: core.output(id) };
         let Some(job) = job else {
@@ -137,7 +160,12 @@ impl Watch {
         if !job.batch_host.is_empty() {
             core.set_ran(id);
         }
-        let seen = seen::look(job, core.run(id)).at_age(core.age(id));
+        let seen = seen::look(job, core.run(id));
+        let full = match (&seen, room, mark::read(&job.comment)) {
+            (Seen::New(_), Some(room), Some((mark, _))) => room.is_full(&mark.offer),
+            _ => false,
+        };
+        let seen = seen.at_age(core.age(id), full);
         seen.costs().into_iter().for_each(|costs| core.set_costs(id, costs));
         let state = match seen {
             Seen::Queued(why) => {

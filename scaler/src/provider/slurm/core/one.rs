@@ -12,6 +12,15 @@ impl Core {
         self.fleet().replicas.get(&id).map_or(Duration::ZERO, |replica| replica.since.elapsed())
     }
 
+    /// Whether a job waits, or starts, that is younger than `age`.
+    pub(in crate::provider::slurm) fn has_younger(&self, age: Duration) -> bool {
+        let fleet = self.fleet();
+        let on_its_way = |state: &InstanceState| {
+            matches!(state, InstanceState::Pending { .. } | InstanceState::Queued { .. })
+        };
+        fleet.replicas.values().any(|one| on_its_way(&one.state) && one.since.elapsed() < age)
+    }
+
     /// The first run of its job that is this replica's.
     pub(in crate::provider::slurm) fn run(&self, id: ReplicaId) -> u32 {
         self.fleet().replicas.get(&id).map_or(0, |replica| replica.run)

@@ -31,12 +31,22 @@ async fn c2_who_finds_no_room_waits_and_says_for_what() {
     let provider = open(state.path(), on_gpu(&cluster, "chat", serving()));
     let offer = provider.core.spec.offers[0].clone();
     until(&provider, |_| provider.core.free(&offer) == Some(2)).await;
-    let first = start(&provider).await;
-    start(&provider).await;
-    until(&provider, |list| up(list, 2)).await;
+    let (first, second) = (start(&provider).await, start(&provider).await);
+    let mut told = Vec::new();
+    let both_up = |list: &[Instance]| {
+        told.extend([why(list, first), why(list, second)]);
+        up(list, 2)
+    };
+    until(&provider, both_up).await;
+    assert!(!told.iter().any(|why| why.contains("no capacity")), "there was room: {told:?}");
     let third = start(&provider).await;
-    let waits = |list: &[Instance]| why(list, third) == "no capacity: Slurm says Resources";
+    let mut told = Vec::new();
+    let waits = |list: &[Instance]| {
+        told.push(why(list, third));
+        told.last().is_some_and(|why| why == "no capacity: Slurm says Resources")
+    };
     until(&provider, waits).await;
+    assert!(!told.iter().any(|why| why.starts_with("Slurm ")), "at the first look at its job: {told:?}");
     assert_eq!(provider.core.free(&offer), Some(0));
     provider.stop(first).await.unwrap();
     until(&provider, |list| up(list, 2)).await;

@@ -20,7 +20,7 @@ use tracing::{Instrument, debug_span};
 use crate::fleet::{Change, Fleet};
 use crate::house::{House, Recorded};
 use crate::provider::{Instance, InstanceState, Provider, ProviderError};
-use book::{Book, News};
+use book::{Book, News, Purpose};
 use calls::{Call, CallKind};
 pub use helm::{Drained, Helm};
 use log::Log;
@@ -233,7 +233,7 @@ impl Control {
     /// Does what was decided. Who is withdrawn is told why (M1, M3).
     fn execute(&mut self, action: Action, seen: &Observation, plan: &Plan) {
         match action {
-            Action::Start(offer) => self.order(offer, seen.at),
+            Action::Start(offer) => self.order(offer, Purpose::Order, seen.at),
             Action::Drain(id) => self.tell(id, Change::Drain),
             Action::Undrain(id) => self.tell(id, Change::Undrain),
             Action::Park(id) if self.book.park(id, seen.at) => {
@@ -269,12 +269,16 @@ impl Control {
         }
     }
 
-    fn order(&mut self, offer: Offer, now: Instant) {
+    /// Starts a replica. Of a mere try nobody is told.
+    fn order(&mut self, offer: Offer, purpose: Purpose, now: Instant) {
         self.next_id = self.next_id.max(self.provider.next_id().0);
         let id = ReplicaId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
-        self.book.order(id, &offer, now);
-        self.tell(id, Change::Ordered { capacity: offer.capacity });
+        self.book.order(id, &offer, purpose, now);
+        self.planner.iter_mut().for_each(|planner| planner.start_begins(&offer.name));
+        if purpose == Purpose::Order {
+            self.tell(id, Change::Ordered { capacity: offer.capacity });
+        }
         let recorded = match offer.queues {
             true => Recorded::default(),
             false => self.house.begins(&self.name, id, offer.price, now),

@@ -132,7 +132,7 @@ async fn all_blocked(gateway: &Gateway, blocks: &[(&str, &str)]) {
     })
     .await;
     let page = gateway.metrics().await;
-    for reason in ["at_max", "price_cap", "no_credit", "gateway_cap", "provider_error"] {
+    for reason in ["at_max", "price_cap", "no_capacity", "no_credit", "gateway_cap", "provider_error"] {
         let labels = [("deployment", "chat"), ("reason", reason)];
         let told = page.total(metric::GROWTH_BLOCKED, &labels) > 0.0;
         assert_eq!(told, expected.contains(&reason), "{reason} beside {expected:?}");

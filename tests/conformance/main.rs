@@ -52,6 +52,8 @@ mod records;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod room;
+#[cfg(test)]
 mod routing;
 #[cfg(test)]
 mod secrets;

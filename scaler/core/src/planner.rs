@@ -15,6 +15,7 @@ use crate::budget::Grant;
 use crate::config::{RuleChoice, Sizing};
 use crate::guard::carried::Carried;
 use crate::guard::pause::{Pause, STEADY};
+use crate::guard::room::Rooms;
 use crate::guard::window::Window;
 use crate::reconcile::{Falling, Goal, Leaving};
 use crate::rule::concurrency;
@@ -32,6 +33,7 @@ mod demand;
 mod line;
 mod queues;
 mod reading;
+mod tries;
 
 /// The time between two evaluations when nothing asks for one sooner (A2).
 pub const TICK: Duration = Duration::from_secs(1);
@@ -49,6 +51,10 @@ pub struct Supply {
     pub held: u32,
     /// Parked replicas that are still falling asleep.
     pub falling: Falling,
+    /// Of the offers that had no room, those that may be asked again now, as [`Planner::offers`] tells.
+    pub again: Vec<Offer>,
+    /// Starts under way on offers that had no room, which are no replicas yet.
+    pub trying: u32,
 }
 
 /// What one evaluation came to.
@@ -58,6 +64,8 @@ pub struct Plan {
     pub target: u32,
     /// What new replicas may be started on now, one each; fewer than are missing while something blocks growth (C1, C2).
     pub orders: Vec<Offer>,
+    /// What is asked again whether it has room by now, one start each: none of them counts before it is taken (M1).
+    pub tries: Vec<Offer>,
     /// Those that wait for a machine and may not have one any more: the credit is used up, or they cost more than the cap
     /// (M1, M3).
     pub withdrawn: Vec<ReplicaId>,
@@ -129,6 +137,8 @@ pub struct Planner {
     /// How large what is started next would be, by the offers of the last evaluation.
     started: Vec<Capacity>,
     pause: Pause,
+    /// Offers that had no room.
+    rooms: Rooms,
     /// Some ready replica has told what it can hold (auto).
     told: bool,
     /// Those that were ready at the last evaluation, and since when.
@@ -145,9 +155,10 @@ impl Planner {
     /// A planner that has seen nothing: it will not shrink the fleet before it has watched one window (C3).
     pub fn new(sizing: Sizing, now: Instant) -> Self {
         let (window, checks) = (Window::new(sizing.window, now), Checks::new(now));
-        let (carried, pause, ready) = (Carried::new(now), Pause::default(), BTreeMap::new());
+        let (carried, ready) = (Carried::new(now), BTreeMap::new());
+        let (pause, rooms) = (Pause::default(), Rooms::default());
         let (started, told, last, replacing, ran) = (Vec::new(), false, None, None, 0);
-        Self { sizing, window, carried, checks, started, pause, told, ready, last, replacing, ran }
+        Self { sizing, window, carried, checks, started, pause, rooms, told, ready, last, replacing, ran }
     }
 
     /// The settings in force.
@@ -219,17 +230,20 @@ impl Planner {
         let line = self.line(seen, &fleet, orders.len(), supply);
         let over = stuck || self.is_over(counted.needed);
         let reasons = self.reasons(reason, over, missing, &line, (supply, now));
+        let tries = self.tries(missing, orders.len(), supply, now);
         let needs_room = missing.starts > 0 && only_the_cap(&reasons);
         let wanted = (reasons.0 != wanted && reasons.0.blocks()).then(|| Box::new(wanted));
         Plan {
             target,
             orders,
+            tries,
             withdrawn: line.withdrawn,
             moved: line.moved,
             parked: self.sizing.parked.min(supply.grant.parked.unwrap_or(u32::MAX)),
             falling: supply.falling.clone(),
             leaving: if rule == Rule::Concurrency { Leaving::LeastBusy } else { Leaving::LeastWarm },
-            next: now + self.pause.left(now).map_or(TICK, |left| left.min(TICK)),
+            next: now
+                + [self.pause.left(now), self.rooms.next(now)].into_iter().flatten().fold(TICK, Ord::min),
             room_comes: supply.grant.room.is_none_or(|room| room.comes),
             needs_room,
             broke: self.is_broke(1, missing.lost, supply),

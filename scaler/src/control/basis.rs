@@ -38,7 +38,8 @@ impl Made {
     /// What may be had may have changed since the loop looked; `None` once there is no loop any more.
     fn look_again(&mut self, seen: &Observation) -> Option<()> {
         let (name, now) = (&self.name, seen.at);
-        self.supply.offers = self.provider.upgrade()?.offers();
+        self.supply.offers = self.planner.offers(self.provider.upgrade()?.offers(), now).0;
+        (self.supply.again, self.supply.trying) = (Vec::new(), self.book.trying());
         let grant = self.house.with_budget(now, |budget, paid| budget.grant(name, Moment { now, paid }));
         let Grant { most, parked, .. } = self.supply.grant;
         self.supply.grant = Grant { most, parked, ..grant };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_shared::demand::Observation;
 use tidegate_shared::id::ReplicaId;
-use tidegate_shared::offer::{Offer, Price};
+use tidegate_shared::offer::Price;
 use tidegate_shared::replica::{Capacity, Phase, ReplicaFacts};
 use tidegate_shared::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use super::helm::Drained;
 use crate::fleet::Change;
 use crate::provider::{Instance, InstanceState};
 pub(super) use parked::Way;
+pub(super) use start::Purpose;
 pub(super) use words::explain;
 use words::quote;
 
@@ -37,14 +38,6 @@ pub(super) enum Came {
     Woken,
     /// It was there already.
     Found,
-}
-
-/// Why a start call came to nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoStart {
-    /// There is no room, which is no fault of what was to be started.
-    NoRoom(String),
-    Failed(String),
 }
 
 /// Every replica of one deployment that exists or is about to.
@@ -72,6 +65,8 @@ struct Member {
     stage: Stage,
     /// Ordered by this loop, not adopted.
     ordered_here: bool,
+    /// Its start asks whether there is room by now: it is no replica before it is taken.
+    tried: bool,
     /// An earlier run had told it to stop.
     told_before: bool,
     /// Its provider has no room for it yet.
@@ -119,7 +114,7 @@ struct End {
 
 impl Member {
     fn new(capacity: Capacity, price: Price, since: Instant, stage: Stage) -> Self {
-        let (ordered_here, queued, in_line, busy) = (false, false, false, false);
+        let (ordered_here, tried, queued, in_line, busy) = (false, false, false, false, false);
         let (told_before, let_go, ending) = (false, false, false);
         let (held, end, not_before) = (None, None, Instant::ZERO);
         let (turned, began) = (since, since);
@@ -131,6 +126,7 @@ impl Member {
             began,
             stage,
             ordered_here,
+            tried,
             told_before,
             queued,
             held,
@@ -187,7 +183,9 @@ impl Book {
             self.members.insert(listed.id, Member { end, not_before: again, ..new });
             self.lingering.push(listed.id);
         }
-        let known = self.members.contains_key(&listed.id);
+        // What is tried is there as soon as its provider says more than that its start goes on.
+        let tried = self.is_taken(listed);
+        let known = self.members.contains_key(&listed.id) && !tried;
         let member = self
             .members
             .entry(listed.id)
@@ -233,27 +231,6 @@ impl Book {
                 known.then(|| member.ended(why)).into_iter().collect()
             }
         }
-    }
-
-    /// Enters a replica whose start on `offer` is about to be called. Where it may have to wait for a machine, it costs from
-    /// the moment at which its provider says that it has one.
-    pub(super) fn order(&mut self, id: ReplicaId, offer: &Offer, now: Instant) {
-        let new = Member::new(offer.capacity, offer.price, now, Stage::Ordered);
-        let member = Member { ordered_here: true, busy: true, in_line: offer.queues, ..new };
-        self.members.insert(id, member);
-    }
-
-    /// The start call has ended. An error leaves nothing behind.
-    pub(super) fn start_ended(&mut self, id: ReplicaId, result: Result<(), NoStart>) -> Option<News> {
-        let member = self.members.get_mut(&id)?;
-        member.busy = false;
-        let Err(why) = result else { return None };
-        let told = self.members.remove(&id)?.end.is_some_and(|end| end.told);
-        let change = match why {
-            NoStart::NoRoom(why) => Change::Gone { why: format!("there is no room for it: {why}") },
-            NoStart::Failed(why) => Change::StartFailed { why },
-        };
-        (!told).then_some((id, change))
     }
 
     /// The stop call has ended; after an error it is called again, not before `again`, and so is one that did nothing.
@@ -331,12 +308,11 @@ impl Book {
     }
 
     /// The observation as the planner needs it: exactly the replicas of this book, those that have to go, or that an
-    /// operator takes out, as Gone.
+    /// operator takes out, as Gone; without what is only tried.
     pub(super) fn refine(&self, mut seen: Observation) -> Observation {
         let mut observed = std::mem::take(&mut seen.replicas);
-        seen.replicas = self
-            .members
-            .iter()
+        let members = self.members.iter().filter(|(_, member)| !member.tried);
+        seen.replicas = members
             .map(|(&id, member)| {
                 let found =
                     observed.iter().position(|facts| facts.id == id).map(|at| observed.swap_remove(at));
@@ -395,6 +371,7 @@ impl Member {
 mod loss;
 mod overdue;
 mod parked;
+mod start;
 #[cfg(test)]
 mod tests;
 mod words;

@@ -5,6 +5,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use tidegate_scaler_core::guard::room::StartEnd;
+use tidegate_scaler_core::planner::Planner;
 use tidegate_shared::id::ReplicaId;
 use tidegate_shared::offer::Offer;
 use tidegate_shared::time::{Duration, Instant};
@@ -13,11 +15,11 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::book::{News, NoStart, Way};
+use super::book::{News, Way};
 use super::{Control, STOP_RETRY};
 use crate::fleet::{Change, Fleet, NoSleep};
 use crate::house::Recorded;
-use crate::provider::{Provider, ProviderError};
+use crate::provider::{NoStart, Provider, ProviderError};
 
 /// How long an engine may take to fall asleep: it may have to move all its weights to the machine's memory. So long may its
 /// provider take then, where the engine knows no sleep.
@@ -34,7 +36,8 @@ pub(super) struct Call {
 
 /// What it was, and what came of it.
 enum Ended {
-    Start(Result<(), NoStart>),
+    /// On the offer of that name.
+    Start(String, Result<(), NoStart>),
     /// How it sleeps.
     Park(Result<Way, String>),
     Wake(Result<(), String>),
@@ -53,19 +56,10 @@ impl CallKind {
     /// The end of a call that `why` has cut off.
     fn failed(&self, why: String) -> Ended {
         match self {
-            Self::Start(_) => Ended::Start(Err(NoStart::Failed(why))),
+            Self::Start(offer) => Ended::Start(offer.name.clone(), Err(NoStart::Failed(why))),
             Self::Park => Ended::Park(Err(why)),
             Self::Wake(_) => Ended::Wake(Err(why)),
             Self::Stop => Ended::Stop(Err(why)),
-        }
-    }
-}
-
-impl From<ProviderError> for NoStart {
-    fn from(error: ProviderError) -> Self {
-        match error {
-            ProviderError::NoRoom { why, .. } => Self::NoRoom(why),
-            error => Self::Failed(error.reason()),
         }
     }
 }
@@ -100,7 +94,8 @@ impl Control {
             recorded.written().await;
             match asked {
                 CallKind::Start(offer) => {
-                    Ended::Start(provider.start(id, offer).await.map_err(NoStart::from))
+                    let name = offer.name.clone();
+                    Ended::Start(name, provider.start(id, offer).await.map_err(NoStart::from))
                 }
                 CallKind::Park => Ended::Park(park(&*fleet, &*provider, id, given_up).await),
                 CallKind::Wake(Way::Engine) => {
@@ -126,16 +121,7 @@ impl Control {
         // A call catches its own panics and is never aborted, so this only happens when the runtime goes down.
         let Ok(Call { id, ended }) = call else { return };
         let news = match ended {
-            Ended::Start(result) => {
-                if result.is_err() {
-                    self.house.ends(&self.name, id, self.now());
-                }
-                self.status.room(match &result {
-                    Err(NoStart::NoRoom(why)) => Some(why.clone()),
-                    Ok(()) | Err(NoStart::Failed(_)) => None,
-                });
-                self.book.start_ended(id, result)
-            }
+            Ended::Start(offer, result) => self.start_ended(id, &offer, result),
             Ended::Park(result) => {
                 self.waits.remove(&id);
                 if let Some(why) = self.book.park_ended(id, result) {
@@ -158,6 +144,24 @@ impl Control {
             Ended::Stop(result) => self.stop_ended(id, result),
         };
         self.tell_all(news);
+    }
+
+    fn start_ended(&mut self, id: ReplicaId, offer: &str, result: Result<(), NoStart>) -> Option<News> {
+        let now = self.now();
+        if result.is_err() {
+            self.house.ends(&self.name, id, now);
+        }
+        let (how, said) = match &result {
+            Ok(()) => (StartEnd::Taken, None),
+            Err(NoStart::NoRoom(why)) => (StartEnd::NoRoom, Some(why.clone())),
+            Err(NoStart::Failed(_)) => (StartEnd::Failed, None),
+        };
+        self.planner.iter_mut().for_each(|planner| planner.start_ends(offer, how, now));
+        // What was asked for before is no news of room.
+        if said.is_some() || !self.planner.as_ref().is_some_and(Planner::lacks_room) {
+            self.status.room(said);
+        }
+        self.book.start_ended(id, result)
     }
 
     fn stop_ended(&mut self, id: ReplicaId, result: Result<(), String>) -> Option<News> {

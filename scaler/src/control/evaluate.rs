@@ -11,6 +11,7 @@ use tidegate_shared::replica::{ReplicaFacts, Starts};
 use tidegate_shared::time::Instant;
 
 use super::basis::Made;
+use super::book::Purpose;
 use super::calls::WAKE_LIMIT;
 use super::{Control, FIXED_TICK, Outlook, Rest, SILENCE, book};
 use crate::provider::ProviderError;
@@ -45,16 +46,17 @@ impl Control {
             return Rest { longest: FIXED_TICK, pressed: true, changed: true };
         };
         let wants = seen.queued > 0 && !seen.replicas.iter().any(ReplicaFacts::is_ready);
-        let (offers, waiting, held) = (self.provider.offers(), self.book.waiting(), self.book.held());
-        let falling = self.book.falling(now);
+        let (offers, again) = planner.offers(self.provider.offers(), now);
+        let (waiting, held, trying) = (self.book.waiting(), self.book.held(), self.book.trying());
+        let (falling, all) = (self.book.falling(now), self.book.with_tries(&seen));
         let (room, plan, actions, supply) = self.house.with_budget(now, |budget, paid| {
-            let grant = budget.see(&self.name, &seen.replicas, wants, Moment { now, paid });
+            let grant = budget.see(&self.name, &all, wants, Moment { now, paid });
             let room = grant.room;
-            let supply = Supply { offers: offers.clone(), grant, waiting, held, falling };
+            let supply = Supply { offers: offers.clone(), grant, waiting, held, falling, again, trying };
             let plan = planner.tick(&seen, &supply);
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-            let starts = u32::try_from(starts).unwrap_or(u32::MAX);
+            let starts = u32::try_from(starts + plan.tries.len()).unwrap_or(u32::MAX);
             budget.ordered(&self.name, starts);
             budget.capped(&self.name, plan.needs_room);
             (room, plan, actions, supply)
@@ -66,6 +68,9 @@ impl Control {
         self.record(&plan.why);
         for action in actions {
             self.execute(action, &seen, &plan);
+        }
+        for offer in plan.tries {
+            self.order(offer, Purpose::Try, now);
         }
         self.fleet.hold_starts(starts);
         self.call_stops(now);
@@ -108,7 +113,8 @@ impl Control {
         let at = |paid| Moment { now, paid };
         let grant = self.house.with_budget(now, |budget, paid| budget.grant(&self.name, at(paid)));
         let (room, broke) = (grant.room, grant.is_spent());
-        let supply = Supply { offers: self.provider.offers(), grant, ..Supply::default() };
+        let (offers, _) = planner.offers(self.provider.offers(), now);
+        let supply = Supply { offers, grant, trying: self.book.trying(), ..Supply::default() };
         let (check, paid) = (planner.next_check(now), planner.needs_credit(&supply));
         let (offers, broke) = (supply.offers.clone(), broke && paid);
         self.status.looks_ahead(Outlook { check, offers, room, broke, paid });

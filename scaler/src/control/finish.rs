@@ -32,7 +32,7 @@ impl Control {
     fn keep_account(&self) {
         if self.planner.is_some() {
             let seen = self.book.refine(self.fleet.observe());
-            self.house.close(&self.name, &seen.replicas, seen.at);
+            self.house.close(&self.name, &self.book.with_tries(&seen), seen.at);
         }
     }
 

@@ -13,6 +13,7 @@ use world::World;
 mod cases;
 mod parked;
 mod release;
+mod room;
 mod world;
 
 /// A running loop.

@@ -13,11 +13,14 @@ mod fingerprint;
 mod folder;
 mod ids;
 mod news;
+mod no_start;
 mod output;
 mod undo;
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+
+pub(crate) use no_start::NoStart;
 
 use futures_util::future::BoxFuture;
 use thiserror::Error;
@@ -41,8 +44,8 @@ pub trait Provider: Send + Sync {
 
     /// Starts replica `id`, an id never used before, on `offer`, one of [`Provider::offers`]. Ends as soon as the start
     /// is under way; [`Provider::list`] tells how it goes on. An `Err` leaves nothing behind.
-    /// After [`ProviderError::NoRoom`], [`Provider::offers`] says of the offer that none is free, until it is worth another
-    /// try.
+    /// After [`ProviderError::NoRoom`] the control loop takes the offer for full, and asks again; a provider remembers nothing
+    /// of it.
     fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>>;
 
     /// Stops replica `id` and everything that it started: first politely, then by force. Ends when nothing of it is

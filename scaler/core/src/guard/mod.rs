@@ -6,5 +6,6 @@ pub mod confirm;
 pub mod cool;
 pub mod expiry;
 pub mod pause;
+pub mod room;
 pub mod watched;
 pub mod window;

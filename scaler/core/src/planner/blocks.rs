@@ -7,6 +7,7 @@ use tidegate_shared::time::Instant;
 
 use super::line::InLine;
 use super::{Census, Counted, Planner, Supply};
+use crate::budget::{Grant, Room};
 use crate::offer::{Blocked, choose, over_cap};
 
 /// Of the replicas that there should be beyond those that count.
@@ -86,27 +87,30 @@ impl Planner {
 
     /// What those that are missing are started on now.
     pub(super) fn orders(&self, missing: Missing, supply: &Supply, now: Instant) -> Vec<Offer> {
-        let Missing { starts, lost, places, .. } = missing;
-        let starts = starts.min(places);
-        if starts == 0 || self.pause.left(now).is_some() {
-            return Vec::new();
+        let count = self.startable(missing, supply, now);
+        self.affordable(&supply.offers, &supply.grant, count, missing.lost.min(count))
+    }
+
+    /// How many of those that are missing may be started now, wherever there is room: each try under way stands for one.
+    pub(super) fn startable(&self, missing: Missing, supply: &Supply, now: Instant) -> u32 {
+        if self.pause.left(now).is_some() {
+            return 0;
         }
-        let count = supply.grant.room.map_or(starts, |room| room.left.min(starts));
-        self.affordable(count, lost.min(count), supply)
+        let starts = missing.starts.min(missing.places).saturating_sub(supply.trying);
+        supply.grant.room.map_or(starts, |room| room.left.min(starts))
     }
 
     /// What `count` replicas are started on as far as the credit goes.
-    fn affordable(&self, count: u32, lost: u32, supply: &Supply) -> Vec<Offer> {
-        match supply.grant.is_spent() {
-            true => self.unpaid(count, lost, supply),
-            false => self.some(&supply.offers, count),
+    pub(super) fn affordable(&self, offers: &[Offer], grant: &Grant, count: u32, lost: u32) -> Vec<Offer> {
+        match grant.is_spent() {
+            true => self.unpaid(offers, grant, count, lost),
+            false => self.some(offers, count),
         }
     }
 
     /// What `count` replicas are started on where the credit is used up: on what costs nothing, or up to `lost` of them on
     /// what comes first (M3).
-    fn unpaid(&self, count: u32, lost: u32, supply: &Supply) -> Vec<Offer> {
-        let Supply { offers, grant, .. } = supply;
+    fn unpaid(&self, offers: &[Offer], grant: &Grant, count: u32, lost: u32) -> Vec<Offer> {
         let free: Vec<Offer> = offers.iter().filter(|offer| !grant.costs(offer.price)).cloned().collect();
         let (free, again) = (self.some(&free, count), self.some(offers, lost));
         if free.len() > again.len() { free } else { again }
@@ -127,7 +131,7 @@ impl Planner {
         let Supply { offers, grant, .. } = supply;
         let most = usize::try_from(starts).unwrap_or(usize::MAX);
         let costs = || offers.is_empty() || offers.iter().any(|offer| grant.costs(offer.price));
-        self.unpaid(starts, 0, supply).len() < most && costs()
+        self.unpaid(offers, grant, starts, 0).len() < most && costs()
     }
 
     /// Whether one new replica more needs credit, whatever is left of that (M3).
@@ -141,7 +145,9 @@ impl Planner {
             return Vec::new();
         }
         let credit = self.is_broke(starts, lost, supply).then_some(ScaleReason::NoCredit);
-        let room = supply.grant.room.filter(|room| room.left < starts);
+        // What is tried holds room under the cap, and blocks nobody that it stands for.
+        let with_tries = |room: Room| Room { left: room.left.saturating_add(supply.trying), ..room };
+        let room = supply.grant.room.map(with_tries).filter(|room| room.left < starts);
         let cap = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
         // Where the gateway has no room at all, whether an offer would do is asked for one.
         let count = room.map_or(starts, |room| room.left.max(1));

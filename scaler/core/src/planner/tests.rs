@@ -13,6 +13,7 @@ pub(super) mod fleet;
 mod held;
 mod jobs;
 mod queues;
+mod room;
 mod tokens;
 mod unasked;
 

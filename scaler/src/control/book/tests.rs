@@ -5,6 +5,7 @@ use tidegate_shared::offer::{Offer, Price};
 use super::overdue::QUEUE_LIMIT;
 use super::words::QUOTED_LINES;
 use super::*;
+use crate::provider::NoStart;
 
 const NOW: Instant = Instant::from_micros(1_000_000);
 
@@ -105,7 +106,7 @@ fn c2_who_waits_for_room_is_counted_until_it_has_room_or_has_to_go() {
 #[test]
 fn a_start_that_ends_before_it_served_failed_with_the_engines_last_words() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     assert_eq!(book.take_in(&[], NOW), [], "its start is still being called");
     assert_eq!(book.start_ended(ReplicaId(1), Ok(())), None);
     let news = book.take_in(&[exited(1, &["loading", "out of memory"])], NOW);
@@ -141,7 +142,7 @@ fn one_that_vanishes_is_announced_and_forgotten() {
     let mut book = Book::default();
     book.take_in(&[up(1)], NOW);
     book.became_ready(&ready(1));
-    book.order(ReplicaId(2), &any(), NOW);
+    book.order(ReplicaId(2), &any(), Purpose::Order, NOW);
     book.start_ended(ReplicaId(2), Ok(()));
     let news = book.take_in(&[], NOW);
     assert!(
@@ -184,7 +185,7 @@ fn c1_what_an_earlier_run_started_and_ends_by_itself_before_it_is_ready_is_a_fai
 #[test]
 fn a_failed_start_call_leaves_nothing_behind() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     let news = book.start_ended(ReplicaId(1), Err(NoStart::Failed("no such file".to_owned())));
     assert_eq!(news, Some((ReplicaId(1), Change::StartFailed { why: "no such file".to_owned() })));
     assert!(book.is_empty());
@@ -193,7 +194,7 @@ fn a_failed_start_call_leaves_nothing_behind() {
 #[test]
 fn a_stop_waits_for_the_start_call_and_a_failed_stop_for_its_pause() {
     let mut book = Book::default();
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None);
     assert_eq!(book.end(ReplicaId(1), "not needed", false), None, "asked twice, ended once");
     assert_eq!(book.stops_due(NOW), []);
@@ -238,7 +239,7 @@ fn c018_c2_the_time_in_a_providers_line_is_no_part_of_a_start() {
     let limit = Duration::from_secs(1800);
     let waits = |why: &str| Instance { state: InstanceState::Queued { why: why.to_owned() }, ..pending(1) };
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     book.start_ended(ReplicaId(1), Ok(()));
     for seconds in [0, 1800, 90_000] {
         book.take_in(&[waits("no room")], at(seconds));
@@ -256,7 +257,7 @@ fn c018_c2_who_never_ran_by_the_start_limit_is_told_with_what_held_it_and_no_out
     let limit = Duration::from_secs(6);
     let (why, advice) = ("Slurm does not start its job: JobHeldUser".to_owned(), String::new());
     let held = Instance { state: InstanceState::Held { why, advice }, ..pending(1) };
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[held], NOW);
     let said = |_| explain(None, &["a line".to_owned()]);
@@ -270,7 +271,7 @@ fn c2_who_stands_in_a_providers_line_for_a_week_gives_up_and_has_not_failed() {
     let mut book = Book::default();
     let week = NOW + QUEUE_LIMIT;
     let waits = Instance { state: InstanceState::Queued { why: "no room".to_owned() }, ..pending(1) };
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     book.start_ended(ReplicaId(1), Ok(()));
     book.take_in(&[waits], week);
     assert_eq!(book.end_overdue(week, Duration::from_secs(1800), |_| String::new()), [], "no failed start");
@@ -284,14 +285,14 @@ fn m2_what_a_provider_with_a_line_has_no_machine_for_costs_nothing() {
     let in_line = |book: &Book| book.refine(Observation::default()).replicas[0].in_line;
     let waits = Instance { costs: false, ..pending(1) };
     let mut book = Book::default();
-    book.order(ReplicaId(1), &Offer { queues: true, ..any() }, NOW);
+    book.order(ReplicaId(1), &Offer { queues: true, ..any() }, Purpose::Order, NOW);
     assert!(in_line(&book), "nobody knows yet whether there is a machine");
     for (listed, costs) in [(&waits, false), (&pending(1), true), (&waits, false), (&up(1), true)] {
         book.take_in(std::slice::from_ref(listed), NOW);
         assert_eq!(in_line(&book), !costs, "{listed:?}");
     }
     let mut book = Book::default();
-    book.order(ReplicaId(1), &any(), NOW);
+    book.order(ReplicaId(1), &any(), Purpose::Order, NOW);
     assert!(!in_line(&book), "what is ordered elsewhere costs from its order");
 }
 
@@ -323,4 +324,40 @@ fn c1_what_is_still_listed_after_its_stop_is_not_adopted_and_stopped_again_after
     book.take_in(&[], again);
     assert!(book.is_empty());
     assert_eq!(book.take_in(&[up(1)], again).len(), 1, "what is there later is another matter");
+}
+
+#[test]
+fn m1_a_try_is_no_replica_before_it_is_taken_and_then_it_is_one_like_any_other() {
+    let (id, ordered) = (ReplicaId(1), (ReplicaId(1), Change::Ordered { capacity: Capacity::ONE }));
+    let tried = || {
+        let mut book = Book::default();
+        book.order(id, &any(), Purpose::Try, NOW);
+        assert_eq!(book.take_in(&[pending(1)], NOW), [], "its start goes on");
+        assert_eq!(book.refine(Observation::default()).replicas, []);
+        assert_eq!((book.trying(), book.with_tries(&Observation::default()).len()), (1, 1));
+        book
+    };
+    let counts = |book: &Book| (book.trying(), book.refine(Observation::default()).replicas.len());
+
+    let mut book = tried();
+    assert_eq!((book.start_ended(id, Ok(())), counts(&book)), (Some(ordered), (0, 1)));
+
+    // Its provider tells of it before the call has ended.
+    let mut book = tried();
+    assert_eq!((book.take_in(&[up(1)], NOW), counts(&book)), (vec![ups(1)], (0, 1)));
+    assert_eq!(book.start_ended(id, Ok(())), None);
+
+    let mut book = tried();
+    let full = Err(NoStart::NoRoom("none is free".to_owned()));
+    assert_eq!((book.start_ended(id, full), counts(&book)), (None, (0, 0)));
+
+    let mut book = tried();
+    let failed = (id, Change::StartFailed { why: "no such file".to_owned() });
+    let ended = book.start_ended(id, Err(NoStart::Failed("no such file".to_owned())));
+    assert_eq!((ended, counts(&book)), (Some(failed), (0, 0)));
+
+    // The fleet is stopped meanwhile.
+    let mut book = tried();
+    book.end_all("the gateway shuts down");
+    assert_eq!((book.start_ended(id, Ok(())), book.stops_due(NOW)), (None, vec![id]));
 }

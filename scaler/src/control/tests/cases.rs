@@ -248,25 +248,6 @@ async fn e1_m3_a_credit_that_was_just_added_is_in_the_way_of_nothing_that_is_sho
     assert_eq!(words(), [""; 0]);
 }
 
-/// A start for which there is no room is no failed one: growth is blocked until there is some (C2, M1).
-#[tokio::test(start_paused = true)]
-async fn c2_no_room_for_a_start_blocks_growth_and_counts_as_no_failure() {
-    let world = World::new();
-    world.script().no_room = true;
-    let run = Loop::start(&world, sizing(0, 4));
-    world.arrive(1);
-    run.pass(60).await;
-    let view = run.status.view();
-    assert_eq!(times(&world.timed_log(), "start").len(), 1, "not before an offer has room");
-    assert_eq!((view.starts_failed, view.last_failure, view.lost), (0, None, None));
-    assert_eq!(view.no_room.as_deref(), Some("none of 4 is free"));
-    assert_eq!(view.newest.unwrap().reason, ScaleReason::NoCapacity);
-    world.script().no_room = false;
-    world.reaches("ready 2").await;
-    let view = run.status.view();
-    assert_eq!((view.starts_failed, view.no_room), (0, None));
-}
-
 #[tokio::test]
 async fn c_005_whom_the_last_run_told_to_stop_has_not_failed_in_the_next_one_and_who_crashes_has() {
     let (dir, name) = (tempfile::tempdir().unwrap(), DeploymentName::new("chat"));

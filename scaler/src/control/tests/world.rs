@@ -27,8 +27,8 @@ pub(super) struct Script {
     pub stop: Duration,
     /// The start call fails.
     pub refuse_start: bool,
-    /// There is no room, which the first start call finds out.
-    pub no_room: bool,
+    /// There is no room, which a start call finds out after so long.
+    pub no_room: Option<Duration>,
     /// The engine ends after `boot`, with this output.
     pub exit: Option<String>,
     /// The provider does not answer.
@@ -60,7 +60,6 @@ struct State {
     queued: u32,
     queued_since: Instant,
     last_id: u32,
-    told_full: bool,
     /// How long requests take; `None`: until they are finished by hand.
     lasts: Option<Duration>,
     /// The replicas of those that have begun.
@@ -92,7 +91,7 @@ impl World {
             load: Duration::from_secs(2),
             stop: Duration::from_secs(1),
             refuse_start: false,
-            no_room: false,
+            no_room: None,
             exit: None,
             silent: false,
             looks: None,
@@ -332,8 +331,7 @@ impl Provider for World {
     }
 
     fn offers(&self) -> Vec<Offer> {
-        let free = (self.script().no_room && self.state().told_full).then_some(0);
-        vec![Offer { free, ..Offer::new("any", Capacity::ONE, Price::FREE) }]
+        vec![Offer::new("any", Capacity::ONE, Price::FREE)]
     }
 
     fn start(&self, id: ReplicaId, _: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
@@ -341,10 +339,12 @@ impl Provider for World {
         Box::pin(async move {
             let Script { boot, refuse_start, no_room, panic_at_start, .. } = self.script().clone();
             assert!(!panic_at_start, "as the script says");
+            if let Some(takes) = no_room {
+                sleep(takes).await;
+            }
             let mut state = self.state();
             state.last_id = state.last_id.max(id.0);
-            state.told_full = no_room;
-            if no_room {
+            if no_room.is_some() {
                 return Err(ProviderError::NoRoom { id, why: "none of 4 is free".to_owned() });
             }
             if refuse_start {

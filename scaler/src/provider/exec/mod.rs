@@ -8,7 +8,6 @@
 
 mod answer;
 mod fleet;
-mod room;
 mod run;
 mod spec;
 
@@ -30,17 +29,19 @@ pub use self::spec::{ExecSpec, LIST_EVERY, TIME_LIMIT};
 
 use self::answer::Told;
 use self::fleet::Fleet;
-use self::room::{NO_ROOM, Room};
 use self::run::{Complaints, run};
 use self::spec::Action;
 use super::folder::Folder;
 use super::ids::{Ids, LARGEST};
 use super::news::News;
+use super::no_start::NoStart;
 use super::state::{Claim, StateDir};
 use super::undo::Undo;
 use super::{Instance, Provider, ProviderError, output};
 
 pub(crate) const KIND: &str = "exec";
+/// The exit code of a `start` for which there is no room: `EX_TEMPFAIL` of `sysexits.h`.
+const NO_ROOM: i32 = 75;
 /// How many starts and stops of one deployment run at a time.
 const AT_ONCE: usize = 4;
 
@@ -69,8 +70,6 @@ struct Inner {
     last: watch::Sender<Option<Result<(), String>>>,
     /// When the next one begins, where nobody wants it sooner.
     next: Mutex<Instant>,
-    /// What start commands have said of room.
-    room: Mutex<Room>,
     /// An id in the last list that none of ours can have: told where it is new.
     strange: Mutex<Option<ReplicaId>>,
 }
@@ -93,7 +92,6 @@ impl ExecProvider {
             wanted: Notify::new(),
             last: watch::Sender::new(None),
             next: Mutex::new(Instant::now()),
-            room: Mutex::default(),
             strange: Mutex::default(),
         });
         let mut lister = JoinSet::new();
@@ -112,34 +110,7 @@ impl ExecProvider {
     }
 }
 
-/// Why a start came to nothing.
-enum NoStart {
-    /// There is no room, as its command says.
-    NoRoom(String),
-    Failed(String),
-}
-
-impl From<String> for NoStart {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
-}
-
-impl NoStart {
-    /// The same, of replica `id`.
-    fn of(self, id: ReplicaId) -> ProviderError {
-        match self {
-            Self::NoRoom(why) => ProviderError::NoRoom { id, why },
-            Self::Failed(why) => ProviderError::Start { id, why },
-        }
-    }
-}
-
 impl Inner {
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn fleet(&self) -> MutexGuard<'_, Fleet> {
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -241,17 +212,14 @@ impl Inner {
         let result = match told {
             Ok(told) => {
                 self.fleet().started(told);
-                self.room().some();
                 Ok(())
             }
             Err(NoStart::NoRoom(why)) => {
                 self.fleet().doom(id);
-                self.room().none(Instant::now());
                 Err(NoStart::NoRoom(self.undo(id, why).await))
             }
             Err(NoStart::Failed(why)) => {
                 self.fleet().doom(id);
-                self.room().some();
                 Err(NoStart::Failed(self.undo(id, why).await))
             }
         };
@@ -332,10 +300,9 @@ impl Provider for ExecProvider {
         async { self.list_now().await.map_err(unavailable) }.boxed()
     }
 
-    /// One, of unknown room, whatever the start command makes of it; or of none, for a while after it has said so.
+    /// One, of unknown room, whatever the start command makes of it.
     fn offers(&self) -> Vec<Offer> {
-        let free = self.inner.room().is_full(Instant::now()).then_some(0);
-        vec![Offer { free, ..Offer::new(KIND, self.inner.spec.capacity, self.inner.spec.price) }]
+        vec![Offer::new(KIND, self.inner.spec.capacity, self.inner.spec.price)]
     }
 
     fn start(&self, id: ReplicaId, offer: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_scaler::provider::contract::{offer, start, until, up};
 use tidegate_scaler::provider::docker::{DockerSpec, Gpus, Network};
-use tidegate_scaler::provider::{Instance, InstanceState, Provider};
+use tidegate_scaler::provider::{Instance, InstanceState, Provider, ProviderError};
 use tidegate_shared::id::ReplicaId;
 use tidegate_tests::client::Client;
 use tidegate_tests::deadline::eventually;
@@ -50,6 +50,21 @@ async fn a_start_that_cannot_be_says_why_and_leaves_nothing() {
         assert_eq!(provider.list().await.expect("a list"), []);
         assert_eq!(containers.dockerd.labelled("tidegate.deployment=chat"), Vec::<Value>::new());
     }
+}
+
+/// GPUs that another gateway's container has are no failed start: there is no room (M1, C2).
+#[tokio::test]
+async fn m1_gpus_that_others_have_are_no_room_and_no_failure() {
+    let Some(containers) = Containers::new(Containers::fleet()).await else { return };
+    let label = "tidegate.gpus=0";
+    containers.dockerd.docker(&["create", "--name", "other", "--label", label, IMAGE, "engine"]);
+    let gpus = Gpus::Of { ids: vec!["0".to_owned()], each: 1 };
+    let provider = containers.provider(DockerSpec { gpus, ..containers.spec("chat", SERVES) });
+    provider.list().await.expect("a list");
+    let error = provider.start(provider.next_id(), offer(&provider)).await.expect_err("no start");
+    let ProviderError::NoRoom { why, .. } = error else { panic!("{error}") };
+    assert_eq!(why, "needs 1 of the GPUs 0, and 0 of them are free; taken: 0 by other");
+    assert_eq!(provider.list().await.expect("a list"), []);
 }
 
 #[tokio::test]

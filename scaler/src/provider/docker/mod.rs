@@ -231,7 +231,7 @@ impl Provider for DockerProvider {
     }
 
     fn start(&self, id: ReplicaId, _: Offer) -> BoxFuture<'_, Result<(), ProviderError>> {
-        async move { self.inner.start(id).await.map_err(|why| ProviderError::Start { id, why }) }.boxed()
+        async move { self.inner.start(id).await.map_err(|why| why.of(id)) }.boxed()
     }
 
     fn stop(&self, id: ReplicaId) -> BoxFuture<'_, Result<(), ProviderError>> {

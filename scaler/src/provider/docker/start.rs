@@ -9,6 +9,7 @@ use tidegate_shared::id::ReplicaId;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
+use super::super::no_start::NoStart;
 use super::Inner;
 use super::daemon::DaemonError;
 use super::label::{DEPLOYMENT, OWNER, Tag, choose_gpus};
@@ -21,8 +22,8 @@ static CHOOSING: Mutex<()> = Mutex::const_new(());
 const GPU_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Inner {
-    /// Starts a replica. The error is for people.
-    pub(super) async fn start(&self, id: ReplicaId) -> Result<(), String> {
+    /// Starts a replica. Without GPUs for it there is no room; any other error is a failure.
+    pub(super) async fn start(&self, id: ReplicaId) -> Result<(), NoStart> {
         self.ids.take(id)?;
         let begun = Begun::new(self, id);
         self.news.tell();
@@ -42,11 +43,12 @@ impl Inner {
         self.fleet().made(id, &container);
         if let Err(error) = self.daemon.start(&container).await {
             let why = error.to_string();
-            return Err(match self.daemon.end(&container).await {
+            let left = match self.daemon.end(&container).await {
                 Ok(()) => why,
                 // It stays on the daemon's list, and the next list of ours tries again.
                 Err(error) => format!("{why}; its container cannot be removed yet: {error}"),
-            });
+            };
+            return Err(NoStart::Failed(left));
         }
         begun.finish(&container, port, lease);
         Ok(())
@@ -99,7 +101,7 @@ impl Inner {
     }
 
     /// GPUs for one replica, and the right to put them on a container.
-    async fn gpus(&self) -> Result<(Vec<String>, Option<MutexGuard<'static, ()>>), String> {
+    async fn gpus(&self) -> Result<(Vec<String>, Option<MutexGuard<'static, ()>>), NoStart> {
         let Gpus::Of { ids, each } = &self.spec.gpus else { return Ok((Vec::new(), None)) };
         let patience = Instant::now() + GPU_PATIENCE;
         loop {
@@ -108,10 +110,10 @@ impl Inner {
             let taken = self.daemon.taken_gpus().await.map_err(|error| error.to_string())?;
             match choose_gpus(ids, *each, &taken) {
                 Ok(chosen) => return Ok((chosen, Some(choosing))),
-                Err(why) if self.leaving().is_empty() => return Err(why),
+                Err(why) if self.leaving().is_empty() => return Err(NoStart::NoRoom(why)),
                 Err(why) => {
                     drop(choosing);
-                    timeout_at(patience, news).await.map_err(|_| why)?;
+                    timeout_at(patience, news).await.map_err(|_| NoStart::NoRoom(why))?;
                 }
             }
         }

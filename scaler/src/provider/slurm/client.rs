@@ -3,6 +3,7 @@
 //! One request over one connection each, bounded in time and size. Says of each failure what is known to have been done.
 //! Never decides anything about a replica.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -51,12 +52,14 @@ pub(super) struct Client {
     access: SlurmAccess,
     /// The version that slurmrestd speaks; 0 until it was asked.
     version: AtomicU32,
+    /// Whose our jobs are: of those that are seen and ended with it, none is another's.
+    whose: OnceLock<Whose>,
 }
 
 impl Client {
     pub(super) fn new(access: SlurmAccess) -> Self {
         let version = AtomicU32::new(access.api.unwrap_or(0));
-        Self { access, version }
+        Self { access, version, whose: OnceLock::new() }
     }
 
     /// The version of the API to speak; asks once.
@@ -84,9 +87,22 @@ impl Client {
         Ok(version)
     }
 
-    /// Whose jobs are ours.
+    /// Whose jobs are ours: the same as long as we run. As somebody else we would take those that run for gone, and start
+    /// them again (C-005).
     pub(super) fn whose(&self) -> Result<Whose, String> {
-        Whose::of(&self.access)
+        let now = Whose::of(&self.access)?;
+        let ours = self.whose.get_or_init(|| now.clone());
+        if *ours == now {
+            return Ok(now);
+        }
+        let by = match &self.access.token {
+            Some(path) => format!("the token in {}", path.display()),
+            None => self.access.site.to_string(),
+        };
+        Err(format!(
+            "{by} is of {now} now, and the jobs of this gateway are of {ours}: go back to {ours}, or restart the gateway to \
+             start others as {now}"
+        ))
     }
 
     /// Whether Slurm answers at all.

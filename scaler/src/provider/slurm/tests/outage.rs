@@ -67,6 +67,28 @@ async fn c2_a_token_that_expired_is_named_and_a_new_one_is_taken_up() {
     says(&provider, "does not accept who asks (HTTP 401)").await;
 }
 
+#[tokio::test]
+async fn c005_c2_a_token_of_another_user_is_refused_and_not_one_job_is_taken_for_gone() {
+    let Some(cluster) = Cluster::start() else { return };
+    let state = tempfile::tempdir().unwrap();
+    let provider = open(state.path(), spec(&cluster, by_token(&cluster), "chat", serving()));
+    let id = start(&provider).await;
+    let before = until(&provider, |list| up(list, 1)).await;
+    let ours = std::fs::read_to_string(cluster.token()).unwrap();
+    // What it says of itself is `{"exp":4102444800,"sun":"root"}`.
+    std::fs::write(cluster.token(), "e30.eyJleHAiOjQxMDI0NDQ4MDAsInN1biI6InJvb3QifQ.e30").unwrap();
+    let told = format!("is of user root now, and the jobs of this gateway are of user {USER}: go back");
+    says(&provider, &told).await;
+    let ended = provider.stop(id).await.unwrap_err().to_string();
+    let started = provider.start(provider.next_id(), offer(&provider)).await.unwrap_err().to_string();
+    assert!(ended.contains(&told) && started.contains(&told), "{ended}; {started}");
+    std::fs::write(cluster.token(), ours).unwrap();
+    self::told(&provider, |list| list.as_ref() == Ok(&before)).await;
+    assert_eq!(cluster.jobs(), ["tidegate:chat-1 RUNNING"]);
+    provider.stop(id).await.unwrap();
+    assert_eq!(cluster.jobs(), Vec::<String>::new());
+}
+
 /// Answers as slurmrestd does where there are no jobs, whatever it is asked.
 async fn serve_none(listener: UnixListener) {
     let told = r#"{"paths": {"/slurm/v0.0.40/job/submit": {}}, "pings": [{"pinged": "UP"}]}"#;

@@ -16,7 +16,7 @@ use crate::guard::cool::{Cool, Spare};
 use crate::guard::watched::Watched;
 use crate::reconcile::{Leaving, leaving};
 use crate::rule::Need;
-use crate::rule::samples::Samples;
+use crate::rule::samples::{Samples, serves};
 use crate::rule::token_load::{self, COMFORT};
 
 use super::reading::{Coming, Reading, Sampled};
@@ -177,7 +177,8 @@ impl Checks {
 
     /// What is wanted more than there is, is wanted for a jump of the engines' queues, of which somebody waits still.
     fn is_burst(&self, seen: &Observation) -> bool {
-        let waits = |replica: &ReplicaFacts| replica.waiting.is_none_or(|waiting| waiting > 0);
+        let waits =
+            |replica: &ReplicaFacts| serves(replica) && replica.waiting.is_none_or(|waiting| waiting > 0);
         matches!(self.cause, ScaleReason::Burst { .. }) && seen.replicas.iter().any(waits)
     }
 

@@ -9,6 +9,7 @@ use crate::config::{MAX_REPLICAS, Mode};
 use crate::reconcile::{Action, reconcile};
 
 mod constant;
+mod unasked;
 mod waits;
 mod walk;
 mod whole;

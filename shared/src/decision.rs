@@ -234,7 +234,8 @@ impl ScaleReason {
             Self::NoFit => "no offer has the memory that the model needs".to_owned(),
             Self::NoCredit => "the credit is used up".to_owned(),
             Self::GatewayCap { cap } => {
-                format!("the gateway may have {cap} replicas over all deployments")
+                let replicas = if *cap == 1 { "replica" } else { "replicas" };
+                format!("the gateway may have {cap} {replicas} over all deployments")
             }
             Self::ProviderError => "the provider does not answer".to_owned(),
             Self::ProviderHolds { count } => {

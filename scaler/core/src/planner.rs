@@ -228,7 +228,7 @@ impl Planner {
         let reason = if stuck { ScaleReason::AtMax } else { reason };
         let orders = self.orders(missing, supply, now);
         let line = self.line(seen, &fleet, orders.len(), supply);
-        let over = stuck || self.is_over(counted.needed);
+        let over = stuck || self.is_over(&asked);
         let reasons = self.reasons(reason, over, missing, &line, (supply, now));
         let tries = self.tries(missing, orders.len(), supply, now);
         let needs_room = missing.starts > 0 && only_the_cap(&reasons);
@@ -269,9 +269,13 @@ impl Planner {
         let wanted = if self.sizing.autoscale { needed } else { 0 };
         let target = wanted.clamp(self.sizing.floor(), self.sizing.ceiling()).max(current);
         let counted = Counted { target, woken: 0, current, ..Counted::of(&asked) };
-        let missing = target > current || self.is_over(needed);
+        if let Some(figures) = &asked.figures {
+            twin.by_checks(figures, seen, &fleet);
+        }
+        let over = twin.is_over(&asked);
+        let missing = target > current || over;
         let wanted = missing.then(|| Box::new(self.wanted(&asked.need.cause, counted)));
-        let reasons = (ScaleReason::ProviderError, self.silent(counted, &fleet, supply, seen.at));
+        let reasons = (ScaleReason::ProviderError, self.silent(target, over, &fleet, (supply, seen.at)));
         ScaleDecision { wanted, ..decision(seen, rule, counted, reasons) }
     }
 

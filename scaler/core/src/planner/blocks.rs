@@ -5,6 +5,7 @@ use tidegate_shared::decision::ScaleReason;
 use tidegate_shared::offer::Offer;
 use tidegate_shared::time::Instant;
 
+use super::asked::{Asked, Figures};
 use super::line::InLine;
 use super::{Census, Counted, Planner, Supply};
 use crate::budget::{Grant, Room};
@@ -213,12 +214,11 @@ impl Planner {
     /// What keeps the fleet from growing beside a provider that does not answer. Whether its offers have room nobody knows.
     pub(super) fn silent(
         &self,
-        Counted { needed, target, .. }: Counted,
+        target: u32,
+        over: bool,
         fleet: &Census,
-        supply: &Supply,
-        now: Instant,
+        (supply, now): (&Supply, Instant),
     ) -> Vec<ScaleReason> {
-        let over = self.is_over(needed);
         let missing = self.missing(target, fleet, supply);
         let next = if over && missing.woken == 0 { u32::from(missing.beyond) } else { 0 };
         let mut blocks = self.refusals(missing.starts.max(next), missing.lost, supply, now);
@@ -237,8 +237,11 @@ impl Planner {
         }
     }
 
-    /// More are needed than `max` allows.
-    pub(super) fn is_over(&self, needed: u32) -> bool {
-        self.sizing.autoscale && needed > self.sizing.ceiling()
+    /// More are needed than `max` allows; under the rules that look every 30 s, once a check has said so, or somebody waits.
+    pub(super) fn is_over(&self, asked: &Asked) -> bool {
+        let ceiling = self.sizing.ceiling();
+        let line = |figures: &Figures| figures.line.as_ref().map(|need| need.replicas);
+        let lasts = |figures| self.checks.wants().max(line(figures)).is_some_and(|level| level > ceiling);
+        self.sizing.autoscale && asked.need.replicas > ceiling && asked.figures.as_ref().is_none_or(lasts)
     }
 }

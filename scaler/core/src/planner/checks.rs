@@ -103,6 +103,11 @@ impl Checks {
         (full, self.queues.crowd(self.samples.jobs(), left))
     }
 
+    /// How many were wanted at the last evaluation, whatever `max` allows.
+    pub(super) fn wants(&self) -> Option<u32> {
+        self.level
+    }
+
     /// One evaluation.
     pub(super) fn decide(&mut self, look: &Look<'_>) -> Verdict {
         let current = look.fleet.current();
@@ -130,8 +135,12 @@ impl Checks {
             level -= 1;
             self.cool.restart();
         }
-        let target = level.clamp(look.sizing.floor(), look.sizing.ceiling());
-        self.level = Some(level.min(look.sizing.ceiling()));
+        let (floor, ceiling) = (look.sizing.floor(), look.sizing.ceiling());
+        // Who stands for a lost one is no need beyond max.
+        let level = if look.replacing { level.min(ceiling) } else { level };
+        let target = level.clamp(floor, ceiling);
+        // What max alone forbids is had as soon as it allows it.
+        self.level = Some(if target < current { target } else { level });
         Verdict { target, reason: self.reason(look, level, target) }
     }
 
@@ -210,7 +219,7 @@ impl Checks {
             return self.cause.clone();
         }
         let Some(needed) = look.figures.by_load() else { return unknown(look) };
-        if needed > current && current >= sizing.ceiling() {
+        if needed > current && level > sizing.ceiling() {
             return ScaleReason::AtMax;
         }
         if needed > current {

@@ -52,7 +52,7 @@ fn story(blocks: &[Block]) -> (Story, Supply) {
     let price = if holds(Block::PriceCap) { DEAR } else { CAP };
     let grant = Grant {
         credit: holds(Block::Credit).then_some(Money(0)),
-        room: holds(Block::GatewayCap).then_some(Room { cap: 2, left: 0, comes: true }),
+        room: holds(Block::GatewayCap).then_some(Room { cap: 2, left: 0, tried: 0, comes: true }),
         ..Grant::default()
     };
     (story, Supply { offers: vec![Offer::new("gpu", Capacity::ONE, price)], grant, ..Supply::default() })
@@ -219,5 +219,26 @@ fn m3_c6_what_wakes_for_one_that_was_lost_leaves_nobody_who_may_start_without_cr
         assert_eq!(plan(&mut engines), (0, 1, false), "the lost one is started");
         engines.add(Phase::Parked, 1);
         assert_eq!(plan(&mut engines), (1, 0, true), "it wakes, and any start would be growth");
+    }
+}
+
+#[test]
+fn a6_c2_what_max_forbade_of_a_load_is_ordered_at_the_evaluation_after_it_is_raised() {
+    for rule in [Rule::TokenLoad, Rule::Jobs] {
+        let rule = RuleChoice::Fixed(rule);
+        let mut engines = Engines::new(Sizing { rule, max: 1, ..Sizing::default() }, 1);
+        (engines.in_flight, engines.tokens) = (3 * engines.planner.sizing().target(), UNIT);
+        for _ in 0..25 {
+            let why = engines.second().why;
+            assert_eq!(words(&why), Vec::<&str>::new(), "no check has said so: {why}");
+        }
+        engines.pass(40);
+        for _ in 0..45 {
+            let why = engines.second().why;
+            assert_eq!(words(&why), ["at_max"], "{why}");
+        }
+        engines.planner.resize(Sizing { max: 8, ..engines.planner.sizing().clone() });
+        let plan = engines.second();
+        assert!(!plan.orders.is_empty(), "{rule:?}: {}", plan.why);
     }
 }

@@ -50,14 +50,16 @@ impl Control {
         let (waiting, held, trying) = (self.book.waiting(), self.book.held(), self.book.trying());
         let (falling, all) = (self.book.falling(now), self.book.with_tries(&seen));
         let (room, plan, actions, supply) = self.house.with_budget(now, |budget, paid| {
+            budget.tries(&self.name, trying);
             let grant = budget.see(&self.name, &all, wants, Moment { now, paid });
             let room = grant.room;
             let supply = Supply { offers: offers.clone(), grant, waiting, held, falling, again, trying };
             let plan = planner.tick(&seen, &supply);
             let actions = reconcile(&plan.goal(), &seen.replicas, now, planner.sizing());
             let starts = actions.iter().filter(|action| matches!(action, Action::Start(_))).count();
-            let starts = u32::try_from(starts + plan.tries.len()).unwrap_or(u32::MAX);
-            budget.ordered(&self.name, starts);
+            let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+            budget.ordered(&self.name, count(starts + plan.tries.len()));
+            budget.tries(&self.name, trying.saturating_add(count(plan.tries.len())));
             budget.capped(&self.name, plan.needs_room);
             (room, plan, actions, supply)
         });

@@ -46,6 +46,8 @@ pub struct Room {
     pub cap: u32,
     /// Replicas that may be added now.
     pub left: u32,
+    /// Places that are held by starts that only ask whether there is room.
+    pub tried: u32,
     /// Whether more can become free without an operator: some replica leaves, or another deployment may be asked for one.
     pub comes: bool,
 }
@@ -88,6 +90,8 @@ struct Account {
     serving: u32,
     leaving: u32,
     parked: u32,
+    /// Of those that exist, starts that only ask whether there is room.
+    tries: u32,
     /// It needs more than the cap has room for, and nothing else keeps it from having that.
     capped: bool,
     /// It has none, and requests wait there.
@@ -125,7 +129,7 @@ impl Budget {
     /// `floor` is never taken to make room for others.
     pub fn open(&mut self, name: DeploymentName, spent: Spent, base_fee: Price, floor: u32, now: Instant) {
         let ledger = Ledger::restore(spent, base_fee, now);
-        let (existing, serving, leaving, parked) = (0, 0, 0, 0);
+        let (existing, serving, leaving, parked, tries) = (0, 0, 0, 0, 0);
         let (capped, wants, starved, most) = (false, false, None, None);
         let (seen, newest) = (Instant::ZERO, Instant::ZERO);
         let account = Account {
@@ -134,6 +138,7 @@ impl Budget {
             serving,
             leaving,
             parked,
+            tries,
             capped,
             wants,
             floor,
@@ -202,6 +207,13 @@ impl Budget {
         }
     }
 
+    /// So many of those that hold room for `name` are starts that only ask whether there is some.
+    pub fn tries(&mut self, name: &DeploymentName, count: u32) {
+        if let Some(account) = self.accounts.get_mut(name) {
+            account.tries = count;
+        }
+    }
+
     /// Whether `name`, as it was last seen, would start some, were there room under the cap: nobody is asked for room that
     /// it cannot use.
     pub fn capped(&mut self, name: &DeploymentName, capped: bool) {
@@ -236,7 +248,8 @@ impl Budget {
         let kept = others.filter_map(|(_, account)| account.starves(now)).filter(earlier).count();
         let kept = u32::try_from(kept).unwrap_or(u32::MAX);
         let left = cap.saturating_sub(self.existing()).saturating_sub(kept);
-        Room { cap, left, comes: !self.is_full() || self.comes(name, now) }
+        let tried = self.accounts.values().fold(0, |sum: u32, account| sum.saturating_add(account.tries));
+        Room { cap, left, tried, comes: !self.is_full() || self.comes(name, now) }
     }
 
     /// Whether room for `name` can come by itself. Who was not seen lately gives none.

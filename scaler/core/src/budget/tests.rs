@@ -58,12 +58,12 @@ fn a6_the_gateways_cap_counts_everything_that_exists_and_what_was_just_ordered()
     let fleet = [replica(1, Phase::Draining, at(0)), replica(2, Phase::Gone, at(0))];
     assert_eq!(
         budget.see(&name("a"), &fleet, false, moment(1)).room,
-        Some(Room { cap: 3, left: 1, comes: true })
+        Some(Room { cap: 3, left: 1, tried: 0, comes: true })
     );
     budget.ordered(&name("a"), 1);
     assert_eq!(
         budget.see(&name("b"), &[], false, moment(1)).room,
-        Some(Room { cap: 3, left: 0, comes: true })
+        Some(Room { cap: 3, left: 0, tried: 0, comes: true })
     );
 }
 
@@ -197,7 +197,7 @@ fn c6_c_108_what_is_parked_makes_room_for_what_is_needed_elsewhere_one_at_a_time
     assert_eq!(budget.see(&name("a"), &left, false, moment(4)).parked, None, "there is room");
     assert_eq!(
         budget.see(&name("a"), &left, false, moment(4)).room,
-        Some(Room { cap: 3, left: 0, comes: true }),
+        Some(Room { cap: 3, left: 0, tried: 0, comes: true }),
         "kept for c"
     );
 }

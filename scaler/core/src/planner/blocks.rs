@@ -24,7 +24,7 @@ pub(super) struct Missing {
     /// (A6).
     holders: Holders,
     /// How many may be started before those are gone.
-    places: u32,
+    pub(super) places: u32,
     /// Whether the one after all of these would have to be started too.
     beyond: bool,
 }
@@ -147,15 +147,21 @@ impl Planner {
         }
         let credit = self.is_broke(starts, lost, supply).then_some(ScaleReason::NoCredit);
         // What is tried holds room under the cap, and blocks nobody that it stands for.
-        let with_tries = |room: Room| Room { left: room.left.saturating_add(supply.trying), ..room };
-        let room = supply.grant.room.map(with_tries).filter(|room| room.left < starts);
-        let cap = room.map(|room| ScaleReason::GatewayCap { cap: room.cap });
+        let with = |tries: u32| move |room: Room| Room { left: room.left.saturating_add(tries), ..room };
+        let short = |room: &Room| room.left < starts;
+        let room = supply.grant.room.map(with(supply.trying)).filter(short);
         // Where the gateway has no room at all, whether an offer would do is asked for one.
         let count = room.map_or(starts, |room| room.left.max(1));
         let offer = choose(&supply.offers, &self.sizing, usize::try_from(count).unwrap_or(usize::MAX)).1;
         let over = self.sizing.price_cap.zip(over_cap(&supply.offers, &self.sizing));
         let over = over.filter(|_| offer == Some(Blocked::NoCapacity));
         let dearer = over.map(|(cap, dearer)| ScaleReason::RoomOverCap { cap, cheapest: dearer.price });
+        // Nor does what others try, where there would be no room for it either.
+        let capped = match offer {
+            Some(Blocked::NoCapacity) => supply.grant.room.map(|room| with(room.tried)(room)).filter(short),
+            _ => room,
+        };
+        let cap = capped.map(|room| ScaleReason::GatewayCap { cap: room.cap });
         let offer = offer.map(ScaleReason::from);
         let full = room.is_some_and(|room| room.left == 0);
         let last = if full { [cap, offer, dearer] } else { [offer, dearer, cap] };

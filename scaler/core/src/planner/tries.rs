@@ -29,8 +29,8 @@ impl Planner {
         self.rooms.mark(offers, now)
     }
 
-    /// Who of those that are missing beside that for `orders` asks again for room: one each on what may be asked. What could
-    /// be and is not is not known to be full any more.
+    /// Who of those that are missing beside that for `orders` asks again for room: one each on what may be asked. What nobody
+    /// would ask, were there neither a pause nor the gateway's cap, is not known to be full any more.
     pub(super) fn tries(
         &mut self,
         missing: Missing,
@@ -39,12 +39,14 @@ impl Planner {
         now: Instant,
     ) -> Vec<Offer> {
         let orders = u32::try_from(orders).unwrap_or(u32::MAX);
-        let starts = self.startable(missing, supply, now).saturating_sub(orders);
-        let lost = missing.lost.min(starts);
         let one = |offer: &Offer| Offer { free: Some(1), queues: false, ..offer.clone() };
         let again: Vec<Offer> = supply.again.iter().map(one).collect();
-        let tries = self.affordable(&again, &supply.grant, starts, lost);
-        if tries.is_empty() && supply.trying == 0 {
+        let asked = |starts: u32| {
+            let starts = starts.saturating_sub(orders);
+            self.affordable(&again, &supply.grant, starts, missing.lost.min(starts))
+        };
+        let tries = asked(self.startable(missing, supply, now));
+        if supply.trying == 0 && asked(missing.starts.min(missing.places)).is_empty() {
             self.rooms.forget(now);
         }
         tries

@@ -297,7 +297,7 @@ fn e2_c2_a6_what_the_gateways_cap_keeps_from_starting_is_not_said_to_start() {
     let first = |left, comes| {
         let mut case = Case::new(0, 0, 0, ScaleReason::Steady);
         case.sizing.min = 0;
-        case.view.outlook.as_mut().unwrap().room = Some(Room { cap: 2, left, comes });
+        case.view.outlook.as_mut().unwrap().room = Some(Room { cap: 2, left, tried: 0, comes });
         case.answer().findings.remove(0)
     };
     let full = "the gateway has its 2 replicas of `budget.replicas`";

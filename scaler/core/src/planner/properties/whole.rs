@@ -153,7 +153,7 @@ fn begin(engines: &mut Engines, stretch: &Stretch) {
         let sizing = Sizing { min, max, autoscale, ..engines.planner.sizing().clone() };
         engines.planner.resize(sizing);
     }
-    engines.supply.grant.room = stretch.room.map(|left| Room { cap: 9, left, comes: true });
+    engines.supply.grant.room = stretch.room.map(|left| Room { cap: 9, left, tried: 0, comes: true });
     if let Some(at) = stretch.dies.filter(|at| *at < engines.replicas.len()) {
         engines.replicas.remove(at);
     }

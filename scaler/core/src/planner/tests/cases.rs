@@ -104,7 +104,7 @@ fn c2_each_thing_that_blocks_growth_is_told_and_growth_resumes_at_the_next_evalu
         (cheap.clone(), Grant { credit: Some(Money(0)), ..Grant::default() }, ScaleReason::NoCredit),
         (
             cheap.clone(),
-            Grant { room: Some(Room { cap: 3, left: 0, comes: true }), ..Grant::default() },
+            Grant { room: Some(Room { cap: 3, left: 0, tried: 0, comes: true }), ..Grant::default() },
             ScaleReason::GatewayCap { cap: 3 },
         ),
     ];
@@ -180,7 +180,7 @@ fn c2_what_passes_by_itself_is_told_from_what_stays_blocked() {
         let supply = Supply { offers: offers.to_vec(), grant, ..Supply::default() };
         story.planner.tick(&seen, &supply).starts(Instant::ZERO)
     };
-    let room = |comes| Grant { room: Some(Room { cap: 2, left: 0, comes }), ..Grant::default() };
+    let room = |comes| Grant { room: Some(Room { cap: 2, left: 0, tried: 0, comes }), ..Grant::default() };
     let offer = [Offer::new("gpu", Capacity::ONE, Price(1))];
     assert_eq!(starts(&offer, Grant::default()), Starts::From(Instant::ZERO));
     assert_eq!(starts(&[], Grant::default()), Starts::Stalled);

@@ -56,7 +56,7 @@ fn c2_m1_what_blocks_is_the_same_while_one_tries_however_many_are_wanted() {
     // At max, and with as little room under the gateway's cap.
     for (max, room) in [(3, None), (8, None), (3, Some(3))] {
         let mut full = Full::new(sizing(3, max), &[("own", 0)], &["own"]);
-        let left = |left| room.map(|cap| Room { cap, left, comes: false });
+        let left = |left| room.map(|cap| Room { cap, left, tried: cap - left, comes: false });
         full.grant.room = left(3);
         for _ in 0..20 {
             assert_eq!(full.tick(), (vec!["no_capacity"], none.clone(), none.clone()));
@@ -111,7 +111,7 @@ fn c2_nobody_tries_what_may_not_be_started_or_what_nobody_wants() {
         tries(full)
     };
     assert_eq!(change(|full| full.grant.credit = Some(Money(0))), 0);
-    assert_eq!(change(|full| full.grant.room = Some(Room { cap: 1, left: 0, comes: true })), 0);
+    assert_eq!(change(|full| full.grant.room = Some(Room { cap: 1, left: 0, tried: 0, comes: true })), 0);
     assert_eq!(change(|full| full.offers[0].price = Price(6)), 0);
     assert_eq!(change(|full| full.offers[0].free = Some(0)), 0, "its provider knows that it has none");
     assert_eq!(change(|full| full.story.planner.resize(sizing(0, 4))), 0);
@@ -133,4 +133,28 @@ fn a2_the_next_evaluation_is_when_one_may_be_asked_again() {
     let seen = full.story.observation(0, 0, Duration::ZERO);
     let plan = full.story.planner.tick(&seen, &Supply { offers, again, ..Supply::default() });
     assert_eq!(plan.next, full.story.now + Duration::from_millis(300));
+}
+
+#[test]
+fn c2_a6_what_is_full_is_told_so_while_others_try_in_the_last_place_and_while_a_start_has_failed() {
+    let full = || Full::new(sizing(1, 4), &[("own", 0)], &["own"]);
+    let mut capped = full();
+    for (tried, blocks) in [(1, vec!["no_capacity"]), (0, vec!["gateway_cap", "no_capacity"])] {
+        capped.grant.room = Some(Room { cap: 1, left: 0, tried, comes: true });
+        for _ in 0..30 {
+            capped.pass(TICK);
+            assert_eq!(capped.tick(), (blocks.clone(), vec![], vec![]));
+        }
+    }
+    capped.grant.room = Some(Room { cap: 1, left: 1, tried: 0, comes: true });
+    assert_eq!(capped.tick(), (vec!["no_capacity"], vec![], vec!["own".to_owned()]), "its turn");
+
+    let mut failed = full();
+    failed.pass(PAUSE);
+    failed.tick();
+    failed.ends("own", StartEnd::Failed);
+    failed.story.planner.start_failed(failed.story.now);
+    assert_eq!(failed.tick(), (vec!["backing_off", "no_capacity"], vec![], vec![]));
+    failed.pass(Duration::from_secs(60));
+    assert_eq!(failed.tick(), (vec!["no_capacity"], vec![], vec!["own".to_owned()]), "still one at a time");
 }

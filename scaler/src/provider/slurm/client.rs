@@ -87,13 +87,19 @@ impl Client {
         Ok(version)
     }
 
-    /// Whose jobs are ours: the same as long as we run. As somebody else we would take those that run for gone, and start
-    /// them again (C-005).
+    /// Whose jobs are ours: the same as long as we run.
     pub(super) fn whose(&self) -> Result<Whose, String> {
         let now = Whose::of(&self.access)?;
-        let ours = self.whose.get_or_init(|| now.clone());
+        self.whose.get_or_init(|| now.clone());
+        self.stays().map(|()| now)
+    }
+
+    /// That we are asked to be nobody else than before: as somebody else we would take those that run for gone, and start them
+    /// again (C-005).
+    pub(super) fn stays(&self) -> Result<(), String> {
+        let (Some(ours), Ok(now)) = (self.whose.get(), Whose::of(&self.access)) else { return Ok(()) };
         if *ours == now {
-            return Ok(now);
+            return Ok(());
         }
         let by = match &self.access.token {
             Some(path) => format!("the token in {}", path.display()),

@@ -81,6 +81,7 @@ impl Watch {
 
     /// Looks at everything once; whether anything has changed.
     async fn round(&mut self) -> Result<bool, Failure> {
+        self.core.client.stays().map_err(Failure::Refused)?;
         let due = |last: Option<Instant>, pause| last.is_none_or(|last| last.elapsed() >= pause);
         let sweeps = self.core.misses_jobs() && due(self.swept, self.sweep_pause);
         if !self.adopted || self.core.has_lost() || sweeps {
@@ -202,6 +203,7 @@ async fn url(client: &Client, node: &str, port: u16) -> Result<String, Failure> 
 
 /// Lists all jobs once: finds those that are missing, and cancels those of ours that nobody wants.
 pub(super) async fn sweep(core: &Core, wanted: &[String], adopt: bool) -> Result<(), Failure> {
+    core.client.stays().map_err(Failure::Refused)?;
     let asked = Instant::now();
     let jobs = core.client.jobs().await?;
     let whose = core.client.whose().map_err(Failure::Refused)?;

@@ -63,8 +63,10 @@ pub(super) fn at_max(facts: &Facts<'_>) -> Finding {
     let text = format!("{there}, {needs}; {}", facts.waits());
     // The last decision may be older than what is seen.
     let promised = facts.seen.promised > 0;
-    let standing =
-        if queues || promised || facts.seen.in_flight > 0 { Standing::Now } else { Standing::Ahead };
+    // Before a check confirms the need, nothing is wanted that max could keep back.
+    let confirming = matches!(decision.reason, ScaleReason::Confirming { .. }) && !blocks;
+    let kept = queues || promised || facts.seen.in_flight > 0 && !confirming;
+    let standing = if kept { Standing::Now } else { Standing::Ahead };
     asked(facts, Line::AtMax.so(standing, text).advise(raise_max(facts)))
 }
 

@@ -183,6 +183,9 @@ fn a3_e2_at_max_who_waits_for_less_than_the_threshold_is_kept_by_nothing_yet() {
         found.text.starts_with("nothing more is wanted before the check that confirms it, but"),
         "{found:?}"
     );
+    case.sizing.max = 1;
+    assert_eq!(case.finding(Line::AtMax).standing, Standing::Ahead);
+    case.sizing.max = 2;
     let found = case.finding(Line::NoNewReplica);
     assert!(found.text.ends_with("asks for more if it finds the same"), "{found:?}");
     assert_eq!(

@@ -66,8 +66,8 @@ pub struct ControlView {
     /// The replica that last ended by itself though it had been ready, when that was seen, and how it ended with its last
     /// lines (C1).
     pub lost: Option<(Instant, String)>,
-    /// What the provider said of room when it last had none for a start; `None` once it takes one that was called since, or one
-    /// fails otherwise (C2).
+    /// What the provider said of room when it last had none for a start; `None` once it takes one that was called since
+    /// (C2).
     pub no_room: Option<String>,
     /// The last start or wake that failed; none again once a replica becomes ready.
     pub last_failure: Option<String>,

@@ -249,7 +249,7 @@ impl Budget {
         let kept = u32::try_from(kept).unwrap_or(u32::MAX);
         let left = cap.saturating_sub(self.existing()).saturating_sub(kept);
         let tried = self.accounts.values().fold(0, |sum: u32, account| sum.saturating_add(account.tries));
-        Room { cap, left, tried, comes: !self.is_full() || self.comes(name, now) }
+        Room { cap, left, tried, comes: !self.is_full() || tried > 0 || self.comes(name, now) }
     }
 
     /// Whether room for `name` can come by itself. Who was not seen lately gives none.

@@ -38,6 +38,8 @@ pub(super) struct Figures {
     pub(super) crowd: Option<u32>,
     /// What those who wait here, or were told to come back, ask for.
     pub(super) line: Option<Need>,
+    /// What is started next is of another size than at the last evaluation.
+    pub(super) resupplied: bool,
 }
 
 impl Figures {
@@ -89,7 +91,9 @@ impl Planner {
         };
         let sizing = &self.sizing;
         let most = usize::try_from(sizing.ceiling()).unwrap_or(usize::MAX);
-        self.started = sizes(&supply.offers, sizing, most);
+        let started = sizes(&supply.offers, sizing, most);
+        let resupplied = started != self.started;
+        self.started = started;
         let coming = Coming { falling: &supply.falling, started: &self.started };
         let reading = Reading::of(rule, &self.checks.samples, seen, sizing, coming);
         let fewer = fleet.current().saturating_sub(1);
@@ -99,6 +103,6 @@ impl Planner {
             Sampled::Jobs => (None, None),
         };
         let line = queue::need(seen, fleet.ready, fleet.on_the_way, STEP, sizing);
-        Figures { rule, reading, full, crowd, line }.asked(seen, fleet.current())
+        Figures { rule, reading, full, crowd, line, resupplied }.asked(seen, fleet.current())
     }
 }

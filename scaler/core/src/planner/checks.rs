@@ -28,6 +28,10 @@ pub const STEP: u32 = 2;
 /// How long an engine that has just become ready may take to tell for the first time what it holds.
 const FIRST_WORD: Duration = Duration::from_secs(3);
 
+/// How long fewer must be needed, or nobody there, before what could not be had is forgotten: loads swing, and batches have
+/// gaps.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
@@ -43,6 +47,9 @@ pub(super) struct Checks {
     /// Why `level` is more than there are, where it is.
     cause: ScaleReason,
     step: Duration,
+    /// For how long fewer than `level` have been needed, and for how long nobody has been there.
+    fewer: Duration,
+    nobody: Duration,
 }
 
 /// What one evaluation goes by.
@@ -67,6 +74,8 @@ impl Checks {
             level: None,
             cause: ScaleReason::Demand,
             step: Duration::ZERO,
+            fewer: Duration::ZERO,
+            nobody: Duration::ZERO,
         }
     }
 
@@ -115,6 +124,7 @@ impl Checks {
         // as all others do, after a whole time of quiet (C3).
         let mut level = self.level.unwrap_or(current).max(current);
         self.cool.see(look.figures.spare(), self.step);
+        self.see_need(look, level);
         if self.watched.total() >= self.next {
             self.next = self.watched.total() + CHECK;
             level = self.check(look, level);
@@ -123,8 +133,8 @@ impl Checks {
             && need.replicas > current
         {
             level = self.grow(look, need.replicas, need.cause);
-        } else if !look.replacing && !self.is_burst(look.seen) {
-            level = still_needed(look, level);
+        } else if !look.replacing {
+            level = self.still_asked(look, level);
         }
         if let Some(need) = &look.figures.line
             && need.replicas > level
@@ -160,7 +170,7 @@ impl Checks {
         let jump = self.queues.check(look.seen, self.watched.total());
         let (needed, stays) =
             (look.figures.by_load(), self.queues.stays(look.figures.full.map(|standing| standing.full)));
-        let more = needed.filter(|needed| *needed > current);
+        let more = needed.filter(|needed| *needed > current && self.nobody < FORGOTTEN);
         if needed.is_some() {
             // A queue that has shrunk is a first one.
             let goes_on = stays || look.figures.reading.needed > Some(current);
@@ -182,6 +192,30 @@ impl Checks {
             return self.grow(look, need.replicas.max(more.unwrap_or(0)), need.cause);
         }
         still_needed(look, level)
+    }
+
+    /// Takes in for how long fewer are needed than `level`, and nobody is there.
+    fn see_need(&mut self, look: &Look<'_>, level: u32) {
+        let passed =
+            |so: bool, before: Duration| if so { before.saturating_add(self.step) } else { Duration::ZERO };
+        let lower = !self.is_burst(look.seen) && still_needed(look, level) < level;
+        (self.fewer, self.nobody) =
+            (passed(lower, self.fewer), passed(!look.figures.reading.there, self.nobody));
+    }
+
+    /// Between two checks: what could not be had so far and nobody asks for any more, those in the line at once, the load once
+    /// that has lasted, is forgotten.
+    fn still_asked(&self, look: &Look<'_>, level: u32) -> u32 {
+        let in_line = matches!(self.cause, ScaleReason::QueueWait | ScaleReason::FromZero);
+        match () {
+            () if self.nobody >= FORGOTTEN => level.min(look.fleet.current()),
+            () if in_line && look.figures.line.is_none() && look.seen.demand() == 0 => {
+                level.min(look.fleet.current())
+            }
+            () if in_line || self.fewer >= FORGOTTEN => still_needed(look, level),
+            () if look.figures.resupplied && !self.is_burst(look.seen) => still_needed(look, level),
+            () => level,
+        }
     }
 
     /// What is wanted more than there is, is wanted for a jump of the engines' queues, of which somebody waits still.

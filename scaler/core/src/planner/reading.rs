@@ -34,9 +34,10 @@ impl Sampled {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
-    /// Replicas that the load asks for; `None` where it is not known. Zero where nobody is there at this very moment, whatever
-    /// was there before: a mean of those who have left asks for nothing.
+    /// Replicas that the load asks for; `None` where it is not known.
     pub(super) needed: Option<u32>,
+    /// Somebody is served or waits at this very moment, as far as is known: a mean knows those who have left.
+    pub(super) there: bool,
     /// How full the ready replicas would be with all that is served, draining ones included, in percent.
     pub(super) load: Option<u32>,
     /// Whether one fewer would do, by the window.
@@ -112,10 +113,9 @@ impl Reading {
         let idle = seen.demand() == 0;
         // The mean of the last seconds does not know yet what has come just now.
         let least = u32::from(seen.in_flight > 0 || seen.queued > 0);
-        let by_mean = |jobs| jobs::need(jobs, sizing.target()).max(least);
-        let needed = samples.jobs().map(|jobs| if idle { 0 } else { by_mean(jobs) });
+        let needed = samples.jobs().map(|jobs| jobs::need(jobs, sizing.target()).max(least));
         let spare = if idle { Spare::Yes } else { Spare::No };
-        Self { needed, load: None, spare, fits: true, survivors: None, crowded: None }
+        Self { needed, there: !idle, load: None, spare, fits: true, survivors: None, crowded: None }
     }
 
     /// The same, unless one fewer would be too few for the requests in flight: the others must take over those as well,
@@ -142,6 +142,7 @@ impl Reading {
         let blind_spare = if queued { Spare::No } else { Spare::Unknown };
         let blind = Self {
             needed: None,
+            there: true,
             load: None,
             spare: blind_spare,
             fits: false,
@@ -150,12 +151,14 @@ impl Reading {
         };
         let Some(load) = samples.tokens(seen) else { return blind };
         let now = serving().filter_map(held).map(|held| u128::from(held.tokens)).sum();
+        let there = queued || now > 0 || seen.demand() > 0;
         let fleet = Census::of(&seen.replicas);
         if load.sum == 0 {
             let last = fleet.current() <= 1 && seen.demand() > 0;
             let spare = if last { Spare::No } else { quiet };
             return Self {
                 needed: Some(0),
+                there,
                 load: Some(0),
                 spare,
                 fits: now == 0,
@@ -174,10 +177,8 @@ impl Reading {
         let rest = size.saturating_sub(gone);
         let (spare, survivors) = spare(filled, size, rest, quiet);
         let fits = Filled::new(scale, Mean { sum: now, count: 1 }).is_below(SURVIVORS, rest);
-        let there = queued || now > 0 || seen.demand() > 0;
-        let needed = if there { filled.needed(&sizes, &coming.sizes(scale, seen, &sizes)) } else { 0 };
-        let needed = Some(needed);
-        Self { needed, load: Some(filled.percent(size)), spare, fits, survivors, crowded: None }
+        let needed = Some(filled.needed(&sizes, &coming.sizes(scale, seen, &sizes)));
+        Self { needed, there, load: Some(filled.percent(size)), spare, fits, survivors, crowded: None }
     }
 }
 

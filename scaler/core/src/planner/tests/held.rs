@@ -306,7 +306,7 @@ fn e1_c2_what_is_wanted_though_the_load_does_not_need_it_is_not_told_as_needed_b
         engines.planner.let_go(ReplicaId(2));
         engines.replicas.truncate(1);
         engines.supply.grant.credit = Some(Money(0));
-        let why = engines.second().why;
+        let why = engines.pass(6).why;
         assert_eq!((why.target, words(&why)), (1, Vec::new()), "{why}");
         // There are more than there may be by now.
         let mut engines = Engines::new(Sizing { rule, max: 2, ..Sizing::default() }, 4);

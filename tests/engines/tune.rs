@@ -83,6 +83,12 @@ fn knee(rates: &BTreeMap<u32, f64>, share: f64) -> u32 {
     *rates.iter().find(|(_, rate)| **rate >= most * share).expect("the most").0
 }
 
+/// The largest concurrency that brings the most that a sweep saw, as far as that can be told: less than a twentieth is noise.
+fn last_best(rates: &BTreeMap<u32, f64>) -> u32 {
+    let most = rates.values().copied().fold(0.0, f64::max);
+    *rates.iter().rfind(|(_, rate)| **rate >= most * 0.95).expect("the most").0
+}
+
 /// The target that was found is within one of what a sweep shows, `least` to `most`, and within the places.
 fn assert_near(events: &[Value], least: u32, most: u32, swept: &str) {
     let tuned = target(events);
@@ -101,7 +107,7 @@ fn assert_near(events: &[Value], least: u32, most: u32, swept: &str) {
 /// Must show: `tidegate tune` on a real llama-server with 4 slots finds a target within one of what a full sweep shows, with a
 /// goal for the first token and without any, and never one over its slots. Who comes when all slots are taken waits for one,
 /// which the first token tells on any machine; throughput hardly grows on two cores that others use too, and so what a sweep
-/// shows of it is a range: the knees of 90 to 99 % of the most. The sweep goes up and down again, so that a machine that gets
+/// shows of it is a range: from the first that brings 90 % of the most to the last that brings 95 % of it. The sweep goes up and down again, so that a machine that gets
 /// slower does not bend it.
 #[tokio::test]
 async fn a1_needs_network_the_target_of_a_real_engine_is_within_one_of_a_full_sweep() {
@@ -121,7 +127,7 @@ async fn a1_needs_network_the_target_of_a_real_engine_is_within_one_of_a_full_sw
     let kept = (1..=PLACES).take_while(|at| first_tokens(&swept, *at) <= goal).last().expect("one keeps it");
 
     let rates: BTreeMap<u32, f64> = rates(&swept).into_iter().filter(|(at, _)| *at <= PLACES).collect();
-    let (least, most) = (knee(&rates, 0.90), knee(&rates, 0.99));
+    let (least, most) = (knee(&rates, 0.90), last_best(&rates));
 
     let goal = format!("{goal:.0}ms");
     let tuned = tune(&gateway, engine.model, &[&search[..], &["--ttft-p95", &goal]].concat()).await;
